@@ -1,0 +1,1 @@
+"""The agent that lives inside a worker and must never harm it."""

@@ -1,0 +1,1 @@
+"""Engines that get the agent without a change of theirs."""

@@ -1,0 +1,1 @@
+"""Generated gRPC code of stepwarden.v1; made by proto/generate.py, never edited."""

@@ -1,0 +1,182 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Worker(_message.Message):
+    __slots__ = ("name", "state", "cause", "sentence", "incarnation", "pid", "state_age_seconds", "uptime_seconds", "restarts_used", "restarts_limit", "last_exit", "backend", "ranks", "startup_left_seconds", "restart_in_seconds", "agent_silent", "leftover_pids", "false_alarms", "deaths", "windows_granted")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    STATE_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_USED_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    LAST_EXIT_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    STARTUP_LEFT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RESTART_IN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    AGENT_SILENT_FIELD_NUMBER: _ClassVar[int]
+    LEFTOVER_PIDS_FIELD_NUMBER: _ClassVar[int]
+    FALSE_ALARMS_FIELD_NUMBER: _ClassVar[int]
+    DEATHS_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_GRANTED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    cause: str
+    sentence: str
+    incarnation: str
+    pid: int
+    state_age_seconds: float
+    uptime_seconds: float
+    restarts_used: int
+    restarts_limit: int
+    last_exit: str
+    backend: str
+    ranks: _containers.RepeatedCompositeFieldContainer[Rank]
+    startup_left_seconds: float
+    restart_in_seconds: float
+    agent_silent: bool
+    leftover_pids: _containers.RepeatedScalarFieldContainer[int]
+    false_alarms: int
+    deaths: int
+    windows_granted: int
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., cause: _Optional[str] = ..., sentence: _Optional[str] = ..., incarnation: _Optional[str] = ..., pid: _Optional[int] = ..., state_age_seconds: _Optional[float] = ..., uptime_seconds: _Optional[float] = ..., restarts_used: _Optional[int] = ..., restarts_limit: _Optional[int] = ..., last_exit: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., startup_left_seconds: _Optional[float] = ..., restart_in_seconds: _Optional[float] = ..., agent_silent: bool = ..., leftover_pids: _Optional[_Iterable[int]] = ..., false_alarms: _Optional[int] = ..., deaths: _Optional[int] = ..., windows_granted: _Optional[int] = ...) -> None: ...
+
+class Rank(_message.Message):
+    __slots__ = ("name", "pid", "phase", "step", "num_seqs", "num_tokens", "step_age_seconds", "budget_seconds", "budget_left_seconds", "beat_age_seconds", "cpu_percent", "steps_ended", "rss_bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STEP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_LEFT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BEAT_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CPU_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    STEPS_ENDED_FIELD_NUMBER: _ClassVar[int]
+    RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    pid: int
+    phase: str
+    step: int
+    num_seqs: int
+    num_tokens: int
+    step_age_seconds: float
+    budget_seconds: float
+    budget_left_seconds: float
+    beat_age_seconds: float
+    cpu_percent: float
+    steps_ended: int
+    rss_bytes: int
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., num_seqs: _Optional[int] = ..., num_tokens: _Optional[int] = ..., step_age_seconds: _Optional[float] = ..., budget_seconds: _Optional[float] = ..., budget_left_seconds: _Optional[float] = ..., beat_age_seconds: _Optional[float] = ..., cpu_percent: _Optional[float] = ..., steps_ended: _Optional[int] = ..., rss_bytes: _Optional[int] = ...) -> None: ...
+
+class ListWorkersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListWorkersResponse(_message.Message):
+    __slots__ = ("workers", "version", "loop_age_seconds")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LOOP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[Worker]
+    version: str
+    loop_age_seconds: float
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., version: _Optional[str] = ..., loop_age_seconds: _Optional[float] = ...) -> None: ...
+
+class GetWorkerRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetWorkerResponse(_message.Message):
+    __slots__ = ("worker",)
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    worker: Worker
+    def __init__(self, worker: _Optional[_Union[Worker, _Mapping]] = ...) -> None: ...
+
+class WatchEventsRequest(_message.Message):
+    __slots__ = ("follow", "worker", "limit")
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    follow: bool
+    worker: str
+    limit: int
+    def __init__(self, follow: bool = ..., worker: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("id", "time", "monotonic", "worker", "incarnation", "kind", "from_state", "to_state", "cause", "rank", "sentence", "data_json")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    MONOTONIC_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FROM_STATE_FIELD_NUMBER: _ClassVar[int]
+    TO_STATE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    DATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    time: str
+    monotonic: float
+    worker: str
+    incarnation: str
+    kind: str
+    from_state: str
+    to_state: str
+    cause: str
+    rank: str
+    sentence: str
+    data_json: str
+    def __init__(self, id: _Optional[int] = ..., time: _Optional[str] = ..., monotonic: _Optional[float] = ..., worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., kind: _Optional[str] = ..., from_state: _Optional[str] = ..., to_state: _Optional[str] = ..., cause: _Optional[str] = ..., rank: _Optional[str] = ..., sentence: _Optional[str] = ..., data_json: _Optional[str] = ...) -> None: ...
+
+class WorkerCommandRequest(_message.Message):
+    __slots__ = ("name", "wait_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    wait_seconds: float
+    def __init__(self, name: _Optional[str] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+
+class WorkerCommandResponse(_message.Message):
+    __slots__ = ("state", "sentence")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    sentence: str
+    def __init__(self, state: _Optional[str] = ..., sentence: _Optional[str] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("worker", "num_seqs", "num_tokens", "phase")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    NUM_SEQS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    num_seqs: int
+    num_tokens: int
+    phase: str
+    def __init__(self, worker: _Optional[str] = ..., num_seqs: _Optional[int] = ..., num_tokens: _Optional[int] = ..., phase: _Optional[str] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("budget_seconds", "hard_cap_seconds", "arithmetic")
+    BUDGET_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HARD_CAP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ARITHMETIC_FIELD_NUMBER: _ClassVar[int]
+    budget_seconds: float
+    hard_cap_seconds: float
+    arithmetic: str
+    def __init__(self, budget_seconds: _Optional[float] = ..., hard_cap_seconds: _Optional[float] = ..., arithmetic: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,68 @@
+"""The stepwarden command: one argparse tree, commands imported only when they run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from stepwarden import __version__
+from stepwarden.errors import ExitCode, StepwardenError
+
+# command: (module below stepwarden.cli, one line of help)
+COMMANDS = {
+    "run": ("run", "start the supervisor in the foreground"),
+    "check": ("check", "check a configuration file and name all its problems"),
+    "explain": ("explain", "say what one step may take, with the arithmetic"),
+    "schema": ("schema", "print the JSON Schema of the configuration file"),
+    "status": ("status", "show every worker: state, cause, step, budget left, restarts"),
+    "events": ("events", "show what happened, and follow what happens"),
+    "start": ("control", "start a stopped or failed worker"),
+    "stop": ("control", "stop a worker; it stays stopped"),
+    "restart": ("control", "stop a worker and start it again"),
+}
+
+
+def build_parser(commands: Sequence[str]) -> argparse.ArgumentParser:
+    """The whole parser, with the arguments of those commands that this call needs."""
+    parser = argparse.ArgumentParser(
+        prog="stepwarden",
+        description="A supervisor for inference workers that knows a slow step from a dead engine.",
+    )
+    parser.add_argument("--version", action="version", version=f"stepwarden {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, line) in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=line, description=line)
+        if name in commands:
+            importlib.import_module(f"stepwarden.cli.{module}").add_arguments(subparser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. Errors are one line on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    named = [word for word in arguments if word in COMMANDS][:1]
+    try:
+        options = build_parser(named).parse_args(arguments)
+        module, _ = COMMANDS[options.command]
+        return int(importlib.import_module(f"stepwarden.cli.{module}").run(options))
+    except StepwardenError as error:
+        print(f"stepwarden: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "stepwarden":
+            raise
+        print(
+            f"stepwarden: the package {error.name!r} is missing; the supervisor needs"
+            " pip install 'stepwarden[daemon]'",
+            file=sys.stderr,
+        )
+        return int(ExitCode.USAGE)
+    except BrokenPipeError:
+        # The reader of our output left (head, a closed pager); that is no fault.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.OK)
+    except KeyboardInterrupt:
+        return 130

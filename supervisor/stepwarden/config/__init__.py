@@ -1,0 +1,1 @@
+"""The YAML file: read, checked, explained, turned into policies."""

@@ -1,0 +1,41 @@
+"""What happened, as data: the edge adds an id and wall time, and journals, logs and counts it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """The closed list of event kinds."""
+
+    TRANSITION = "transition"  # a worker went from one state to another
+    RETRY = "retry"  # a retry window was over and another was granted
+    FALSE_ALARM = "false_alarm"  # a suspicion went away by itself
+    SUSPICION = "suspicion"  # one more (rank, cause) while already UNHEALTHY
+    AGENT_SILENT = "agent_silent"  # the page moves but no beat arrives
+    AGENT_HEARD = "agent_heard"  # beats arrive again
+    ATTACHED = "attached"  # a rank's agent is there
+    DETACHED = "detached"  # a rank said bye
+    REFUSED = "refused"  # a message was not believed
+    BURIAL = "burial"  # a step of ending a tree
+    OVER_ROWS = "over_rows"  # a batch beyond the configured rows or an unknown one, once
+    SUPERVISOR_PAUSED = "supervisor_paused"  # our own loop stood still
+    OPERATOR = "operator"  # a command was taken
+    DAEMON = "daemon"  # the daemon itself started, stopped, had trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of history. `data` holds numbers and short texts only, ready for JSON."""
+
+    kind: Kind
+    sentence: str
+    worker: str = ""
+    incarnation: str = ""
+    from_state: str = ""
+    to_state: str = ""
+    cause: str = ""
+    rank: str = ""
+    data: Mapping[str, float | int | str | None] = field(default_factory=dict)

@@ -1,0 +1,131 @@
+"""What is known now: plain facts that the edge gathered, without any judgement.
+
+Every instant is in seconds on the supervisor's own monotonic clock; the edge has already placed
+stamps of foreign clocks there. `None` means unknown, which is never the same as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stepwarden_proto.page import STARTUP_PHASES
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessId:
+    """A process for as long as it lives: pid and start time in clock ticks since boot."""
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step in flight. Counts are None where the engine did not say or said nonsense."""
+
+    number: int
+    begin: float
+    num_seqs: int | None = None
+    num_tokens: int | None = None
+    phase: str = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedStep:
+    """One step that ended; `seconds` is its length."""
+
+    number: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A declared long operation. `end` is None while it is held."""
+
+    name: str
+    begin: float
+    seconds: float
+    end: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an engine core knows of its queue. `since`: when `unfinished` last rose from 0."""
+
+    unfinished: int
+    since: float
+    loop_turns: int
+    loop_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSample:
+    """CPU seconds (user + system) of one rank's process and its own descendants at one instant.
+
+    `seconds` maps each process to its total. `state` is the rank process's letter from /proc
+    ("R", "S", "D", "T", "Z", ...), None where it could not be read.
+    """
+
+    at: float
+    seconds: Mapping[ProcessId, float]
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended: an exit code, or a signal number; both None where nobody can know."""
+
+    code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankEvidence:
+    """What is known of one rank of the present incarnation.
+
+    `beat_at`: when the last beat arrived. `moved_at`: when its page was last seen to move (tick,
+    step begun or ended); None without a readable page. `bye`: it said a clean end.
+    `lost`: its process ended; with `bye` that is a clean end.
+    """
+
+    attached_at: float
+    process: ProcessId | None = None
+    phase: str = "unknown"
+    beat_at: float | None = None
+    moved_at: float | None = None
+    page_readable: bool = False
+    steps: tuple[Step, ...] = ()  # open ones, the oldest first
+    steps_begun: int = 0
+    steps_ended: int = 0
+    last_ended: tuple[EndedStep, ...] = ()  # the newest few, the oldest first
+    lease: Lease | None = None
+    work: Work | None = None
+    cpu: CpuSample | None = None
+    bye: bool = False
+    lost: bool = False
+
+    @property
+    def oldest(self) -> Step | None:
+        """The step whose deadline counts; None when nothing is in flight."""
+        return self.steps[0] if self.steps else None
+
+    @property
+    def starting_up(self) -> bool:
+        """True while it loads, compiles or warms up."""
+        return self.phase in STARTUP_PHASES
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEvidence:
+    """What is known of one worker's present incarnation.
+
+    `exit`: its main process ended so. `spawn_error`: it could not be started, and why.
+    `tree`: CPU of the whole tree, for causes that belong to no rank.
+    """
+
+    ranks: Mapping[str, RankEvidence] = field(default_factory=dict)
+    main: ProcessId | None = None
+    exit: Exit | None = None
+    spawn_error: str | None = None
+    tree: CpuSample | None = None
