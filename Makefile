@@ -1,0 +1,101 @@
+# Everything here makes its own virtual environment; needed beforehand: python >= 3.11 with venv,
+# and make. The tests run against the built and installed wheel, never against the source folders.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# The source folders must not be importable by accident.
+unexport PYTHONPATH
+unexport PYTHONHOME
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+PYTHON ?= $(shell tools/find_python.sh)
+VENV := .venv
+BIN := $(VENV)/bin
+LOWEST := .venv-lowest
+PYTEST_ARGS ?=
+
+WHEEL := dist/stepwarden.stamp
+SOURCES := pyproject.toml README.md $(shell find supervisor agents proto -type f \
+	-not -path '*/__pycache__/*' -not -name '*.pyc')
+# The only wheel in dist: the rule that builds it removes the former one.
+WHEEL_FILE = $$(ls dist/stepwarden-*.whl)
+
+FAST := not vllm and not soak
+FASTEST := not vllm and not soak and not systemd
+
+.PHONY: help demo test lint format bench soak test-lowest test-vllm wheel proto proto-check clean
+
+help: ## say what can be made
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
+
+demo: $(BIN)/.runtime ## a slow worker lives, a frozen one is replaced: in about a minute
+	@$(BIN)/python -m stepwarden.demo
+
+test: $(BIN)/.dev ## the tests, against the built wheel
+	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -m '$(FAST)' $(PYTEST_ARGS)
+
+lint: $(BIN)/.dev ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy supervisor agents tests
+
+format: $(BIN)/.dev ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(BIN)/.dev ## measure, and write docs/benchmarks.md
+	$(BIN)/python benchmarks/run.py
+
+soak: $(BIN)/.dev ## the long hunts: torn reads, many events
+	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -m soak $(PYTEST_ARGS)
+
+test-lowest: $(LOWEST)/.ready ## the fast tests with the lowest versions that we allow
+	STEPWARDEN_TEST_BUILT=1 $(LOWEST)/bin/pytest -p no:cacheprovider -m '$(FASTEST)' $(PYTEST_ARGS)
+
+test-vllm: $(BIN)/.dev ## the tests on a real vLLM (its environment is cached outside the tree)
+	tools/vllm_env.sh
+	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -m vllm $(PYTEST_ARGS)
+
+wheel: $(WHEEL) ## build the wheel into dist/
+	@echo "$(WHEEL_FILE)"
+
+proto: $(BIN)/python ## make the gRPC stubs anew, in an environment of their own
+	$(BIN)/python proto/generate.py
+
+proto-check: $(BIN)/python ## are the committed stubs what the .proto files give?
+	$(BIN)/python proto/generate.py --check
+
+clean: ## remove what was made here
+	rm -rf $(VENV) $(LOWEST) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "make: no usable Python, see above" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(WHEEL): $(SOURCES) | $(BIN)/python
+	mkdir -p dist
+	rm -f dist/stepwarden-*.whl
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	touch $@
+
+# What the demo needs; quick, so that the demo starts soon on a fresh machine. The version of a
+# working tree does not change with each edit, so the former build has to go first.
+$(BIN)/.runtime: $(WHEEL)
+	$(BIN)/python -m pip uninstall --quiet --yes stepwarden 2>/dev/null
+	$(BIN)/python -m pip install --quiet "$(WHEEL_FILE)[daemon,demo]"
+	touch $@
+
+$(BIN)/.dev: $(BIN)/.runtime
+	$(BIN)/python -m pip install --quiet "$(WHEEL_FILE)[dev]"
+	touch $@
+
+$(LOWEST)/.ready: $(WHEEL) tools/lowest.py
+	rm -rf $(LOWEST)
+	"$$(tools/find_python.sh 3.11)" -m venv $(LOWEST)
+	$(LOWEST)/bin/python tools/lowest.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/constraints.txt \
+		"$(WHEEL_FILE)[daemon,demo]" pytest pytest-timeout hypothesis jsonschema
+	touch $@
