@@ -85,7 +85,8 @@ class RankEvidence:
     """What is known of one rank of the present incarnation.
 
     `beat_at`: when the last beat arrived. `moved_at`: when its page was last seen to move (tick,
-    step begun or ended); None without a readable page. `bye`: it said a clean end.
+    step begun or ended); None without a readable page. `stepped_at`: when a step was last seen to
+    begin or end. `bye`: it said a clean end.
     `lost`: its process ended; with `bye` that is a clean end.
     """
 
@@ -94,6 +95,7 @@ class RankEvidence:
     phase: str = "unknown"
     beat_at: float | None = None
     moved_at: float | None = None
+    stepped_at: float | None = None
     page_readable: bool = False
     steps: tuple[Step, ...] = ()  # open ones, the oldest first
     steps_begun: int = 0

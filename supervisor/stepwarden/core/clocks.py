@@ -1,0 +1,225 @@
+"""Which clocks run for a worker now, and when each of them ends.
+
+A clock belongs to a subject (a rank, or the worker as a whole) and a cause. It starts at a real
+beginning (step begin, spawn, last sign of life), never at a message or an enqueue. Two things
+push its end out, each by a stated amount: pauses of our own loop, and a lease up to its cap.
+
+    startup    from spawn (or a rank's attach) until it is past loading and warm-up
+    step       from the begin of the oldest open step of a rank that has come up
+    heartbeat  from the last beat or move of the page; an open step on a readable page stands in
+               for beats, because an interpreter lock held through a long step silences them and
+               the step has its own deadline
+    lease      from its begin, for a lease that is still held
+    scheduler  requests wait in the engine core and no step begins on any rank
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from stepwarden.core.awareness import Awareness
+from stepwarden.core.deadline import Deadline, elapsed
+from stepwarden.core.evidence import Lease, RankEvidence, Step, WorkerEvidence
+from stepwarden.core.policy import AGENT_REQUIRED, WorkerPolicy
+
+
+class Cause(StrEnum):
+    """Why a worker is not HEALTHY: the closed list of this release."""
+
+    STARTUP = "startup"
+    STEP = "step"
+    HEARTBEAT = "heartbeat"
+    LEASE = "lease"
+    SCHEDULER = "scheduler"
+    EXIT = "exit"  # the main process ended
+    RANK_EXIT = "rank_exit"  # an attached rank ended without a bye
+    SPAWN = "spawn"  # it could not be started
+
+
+WORKER = ""
+"""The subject of a clock that belongs to no single rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningClock:
+    """One clock: where it began, what it may take, and when the two limits fall."""
+
+    subject: str
+    cause: Cause
+    began: float
+    budget: float
+    deadline: Deadline
+    hard_cap: float
+    cap_at: float
+    arithmetic: str
+    step: Step | None = None
+
+    @property
+    def key(self) -> tuple[str, Cause, int]:
+        """Two clocks with the same key time the same thing."""
+        return self.subject, self.cause, self.step.number if self.step else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """What a clock may take, in seconds, and the arithmetic behind it."""
+
+    budget: float
+    hard_cap: float
+    arithmetic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """All that the clocks of one worker depend on."""
+
+    policy: WorkerPolicy
+    evidence: WorkerEvidence
+    spawned_at: float
+    ready: bool
+    came_up: frozenset[str]
+    awareness: Awareness
+    now: float
+
+
+def running_clocks(scene: Scene) -> tuple[RunningClock, ...]:
+    """Every clock that runs for this worker at `scene.now`."""
+    return tuple(_all_clocks(scene))
+
+
+def live_ranks(evidence: WorkerEvidence) -> dict[str, RankEvidence]:
+    """Ranks that are attached and have neither said bye nor been lost."""
+    return {n: r for n, r in evidence.ranks.items() if not (r.bye or r.lost)}
+
+
+def _all_clocks(scene: Scene) -> Iterator[RunningClock]:
+    ranks = live_ranks(scene.evidence)
+    if not scene.ready:
+        yield from _worker_startup(scene, ranks)
+    for name, rank in ranks.items():
+        if name in scene.came_up:
+            yield from _rank_clocks(scene, name, rank)
+        elif scene.ready:
+            yield _startup(scene, name, rank.attached_at, rank.lease)
+    if scene.ready and not ranks and scene.policy.agent == AGENT_REQUIRED:
+        yield _no_agent_left(scene)
+    if scene.ready:
+        yield from _scheduler(scene, ranks)
+
+
+def _worker_startup(scene: Scene, ranks: dict[str, RankEvidence]) -> Iterator[RunningClock]:
+    loading = [name for name in ranks if name not in scene.came_up]
+    for name in loading or [WORKER]:
+        lease = ranks[name].lease if name in ranks else None
+        yield _startup(scene, name, scene.spawned_at, lease)
+
+
+def _startup(scene: Scene, subject: str, began: float, lease: Lease | None) -> RunningClock:
+    policy = scene.policy
+    limit = _Limit(policy.startup, policy.startup_cap(), f"startup budget {policy.startup:g} s")
+    return _clock(scene, subject, Cause.STARTUP, began, limit, lease)
+
+
+def _rank_clocks(scene: Scene, name: str, rank: RankEvidence) -> Iterator[RunningClock]:
+    if rank.oldest is not None:
+        yield _step(scene, name, rank.oldest, rank.lease)
+    if rank.oldest is None or not rank.page_readable:
+        limit = _heartbeat_limit(scene.policy)
+        yield _clock(scene, name, Cause.HEARTBEAT, last_sign(rank), limit, rank.lease)
+    if rank.lease is not None and rank.lease.end is None:
+        yield _lease(scene, name, rank.lease)
+
+
+def _heartbeat_limit(policy: WorkerPolicy) -> _Limit:
+    seconds = policy.heartbeat_timeout
+    return _Limit(seconds, policy.heartbeat_cap(), f"heartbeat timeout {seconds:g} s")
+
+
+def last_sign(rank: RankEvidence) -> float:
+    """When the rank last gave any sign of life: attach, a beat, or a move of its page."""
+    signs = (rank.attached_at, rank.beat_at, rank.moved_at)
+    return max(sign for sign in signs if sign is not None)
+
+
+def _step(scene: Scene, name: str, step: Step, lease: Lease | None) -> RunningClock:
+    policy = scene.policy
+    budget = policy.step_budget(step.num_seqs, step.num_tokens)
+    seconds, text = budget.seconds, budget.arithmetic
+    if step.number == 1 and policy.first_step > seconds:
+        # The first step of a process captures graphs and compiles kernels.
+        seconds, text = policy.first_step, f"first step allowance {policy.first_step:g} s"
+    limit = _Limit(seconds, policy.step_cap(seconds), text)
+    return _clock(scene, name, Cause.STEP, step.begin, limit, lease, step)
+
+
+def _lease(scene: Scene, name: str, lease: Lease) -> RunningClock:
+    policy = scene.policy
+    granted = granted_seconds(lease, policy.lease_cap)
+    text = f"lease {lease.name!r} {lease.seconds:g} s"
+    if granted < lease.seconds:
+        text += f", capped at {granted:g} s"
+    limit = _Limit(granted, policy.step_cap(granted), text)
+    return _clock(scene, name, Cause.LEASE, lease.begin, limit, None)
+
+
+def _no_agent_left(scene: Scene) -> RunningClock:
+    signs = [last_sign(rank) for rank in scene.evidence.ranks.values()]
+    limit = _heartbeat_limit(scene.policy)
+    limit = replace(limit, arithmetic=f"no agent is left; {limit.arithmetic}")
+    return _clock(scene, WORKER, Cause.HEARTBEAT, max([scene.spawned_at, *signs]), limit, None)
+
+
+def _scheduler(scene: Scene, ranks: dict[str, RankEvidence]) -> Iterator[RunningClock]:
+    if any(rank.steps for rank in ranks.values()):
+        return  # the open step has its own deadline
+    stepped = [rank.stepped_at for rank in ranks.values() if rank.stepped_at is not None]
+    first = all(rank.steps_begun == 0 for rank in ranks.values())
+    for name, rank in ranks.items():
+        if rank.work is None or rank.work.unfinished < 1:
+            continue
+        budget = scene.policy.step_budget(None, None)
+        seconds = max(budget.seconds, scene.policy.first_step) if first else budget.seconds
+        text = f"{rank.work.unfinished} requests wait and no step begins; {budget.arithmetic}"
+        began = max([rank.work.since, *stepped])
+        limit = _Limit(seconds, scene.policy.step_cap(seconds), text)
+        yield _clock(scene, name, Cause.SCHEDULER, began, limit, rank.lease)
+
+
+def _clock(
+    scene: Scene,
+    subject: str,
+    cause: Cause,
+    began: float,
+    limit: _Limit,
+    lease: Lease | None,
+    step: Step | None = None,
+) -> RunningClock:
+    pushed = scene.awareness.lost(began, scene.now)
+    pushed += lease_seconds(lease, began, scene.policy.lease_cap)
+    return RunningClock(
+        subject=subject,
+        cause=cause,
+        began=began,
+        budget=limit.budget,
+        deadline=Deadline(began + limit.budget + pushed),
+        hard_cap=limit.hard_cap,
+        cap_at=began + limit.hard_cap + pushed,
+        arithmetic=limit.arithmetic,
+        step=step,
+    )
+
+
+def granted_seconds(lease: Lease, cap: float) -> float:
+    """How much of what a lease asks for it gets."""
+    return max(0.0, min(lease.seconds, cap))
+
+
+def lease_seconds(lease: Lease | None, since: float, cap: float) -> float:
+    """By how much a lease pushes out a clock that began at `since`: its share after `since`."""
+    if lease is None:
+        return 0.0
+    last = lease.begin + granted_seconds(lease, cap)
+    end = last if lease.end is None else min(lease.end, last)
+    return elapsed(max(since, lease.begin), end)

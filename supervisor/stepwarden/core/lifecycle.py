@@ -1,0 +1,116 @@
+"""The life of a worker: every state, every trigger, and the table that joins them.
+
+    STARTING     its process is up or coming up, and it is not ready yet
+    HEALTHY      ready, and no deadline has passed
+    UNHEALTHY    a deadline has passed; evidence is gathered over retry windows
+    DEAD         hung beyond doubt, or gone; its process tree is being ended
+    RESTARTING   the tree is confirmed gone; the delay before the next life runs
+    STOPPING     the operator said stop (or restart); its tree is being ended
+    STOPPED      no process, and none wanted
+    FAILED       no process wanted any more: the restart budget is spent, or what is left of the
+                 old tree cannot be killed
+
+This file owns the rules. A pair of state and trigger that the table does not list stays put, and
+tests/core/test_lifecycle.py names each such pair. The picture in the docs is printed from here.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Where a worker is in its life."""
+
+    STARTING = "STARTING"
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+    DEAD = "DEAD"
+    RESTARTING = "RESTARTING"
+    STOPPING = "STOPPING"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+
+class Trigger(StrEnum):
+    """What can move a worker from one state to another."""
+
+    READY = "ready"
+    DEADLINE_PASSED = "a deadline passes"
+    CLEARED = "every late thing ended by itself"
+    WINDOW_GRANTED = "window over, still working"
+    CONDEMNED = "window over, not working, or hard cap"
+    GONE = "its process ended"
+    BURIED = "tree confirmed gone"
+    BURIED_UNWANTED = "tree gone, policy says no restart"
+    BURIED_SPENT = "tree gone, restart budget spent"
+    UNKILLABLE = "something cannot be killed"
+    FREED = "the unkillable is gone at last"
+    DELAY_OVER = "restart delay over"
+    STOP = "operator: stop"
+    RESTART = "operator: restart"
+    START = "operator: start"
+    ENDED = "tree ended as asked"
+    TURNED_OVER = "tree ended, restart was asked"
+
+
+S, T = State, Trigger
+
+TABLE: dict[tuple[State, Trigger], State] = {
+    (S.STARTING, T.READY): S.HEALTHY,
+    (S.STARTING, T.DEADLINE_PASSED): S.UNHEALTHY,
+    (S.HEALTHY, T.DEADLINE_PASSED): S.UNHEALTHY,
+    (S.UNHEALTHY, T.CLEARED): S.HEALTHY,
+    (S.UNHEALTHY, T.WINDOW_GRANTED): S.UNHEALTHY,
+    (S.UNHEALTHY, T.CONDEMNED): S.DEAD,
+    (S.STARTING, T.GONE): S.DEAD,
+    (S.HEALTHY, T.GONE): S.DEAD,
+    (S.UNHEALTHY, T.GONE): S.DEAD,
+    (S.DEAD, T.BURIED): S.RESTARTING,
+    (S.DEAD, T.BURIED_UNWANTED): S.STOPPED,
+    (S.DEAD, T.BURIED_SPENT): S.FAILED,
+    (S.DEAD, T.UNKILLABLE): S.FAILED,
+    (S.FAILED, T.FREED): S.RESTARTING,
+    (S.RESTARTING, T.DELAY_OVER): S.STARTING,
+    (S.STARTING, T.STOP): S.STOPPING,
+    (S.HEALTHY, T.STOP): S.STOPPING,
+    (S.UNHEALTHY, T.STOP): S.STOPPING,
+    (S.DEAD, T.STOP): S.STOPPING,
+    (S.RESTARTING, T.STOP): S.STOPPED,
+    (S.FAILED, T.STOP): S.STOPPED,
+    (S.STARTING, T.RESTART): S.STOPPING,
+    (S.HEALTHY, T.RESTART): S.STOPPING,
+    (S.UNHEALTHY, T.RESTART): S.STOPPING,
+    (S.DEAD, T.RESTART): S.STOPPING,
+    (S.STOPPING, T.ENDED): S.STOPPED,
+    (S.STOPPING, T.TURNED_OVER): S.STARTING,
+    (S.STOPPING, T.UNKILLABLE): S.FAILED,
+    (S.RESTARTING, T.START): S.STARTING,
+    (S.STOPPED, T.START): S.STARTING,
+    (S.FAILED, T.START): S.STARTING,
+}
+
+LIVE = frozenset({State.STARTING, State.HEALTHY, State.UNHEALTHY})
+"""States in which the judge looks at a worker."""
+
+ENDING = frozenset({State.DEAD, State.STOPPING})
+"""States in which its tree is being ended; the judge sleeps."""
+
+RESTING = frozenset({State.STOPPED, State.FAILED})
+"""States that only the operator (or a freed unkillable process) ends."""
+
+
+def step(state: State, trigger: Trigger) -> State:
+    """The next state; an unlisted pair stays put."""
+    return TABLE.get((state, trigger), state)
+
+
+def diagram() -> str:
+    """The table as text, one block per state, for the docs."""
+    lines: list[str] = []
+    for state in State:
+        rows = [(t, to) for (origin, t), to in TABLE.items() if origin is state]
+        for index, (trigger, target) in enumerate(rows):
+            label = state.value if index == 0 else ""
+            lines.append(f"{label:<10} --[ {trigger.value} ]--> {target.value}")
+    return "\n".join(lines)

@@ -1,0 +1,103 @@
+"""The sentences an operator reads: always the numbers, always what happens next."""
+
+from __future__ import annotations
+
+import signal
+
+from stepwarden.core.clocks import WORKER, Cause, RunningClock
+from stepwarden.core.deadline import elapsed
+from stepwarden.core.evidence import Exit
+from stepwarden.core.verdict import Activity, Judgement, Measurement, Ruling
+
+
+def seconds(value: float) -> str:
+    """A length of time as people read it: 0.25 s, 42.8 s, 5 min 16 s."""
+    if value < 120.0:
+        return f"{value:.3g} s" if value < 10.0 else f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+
+
+def describe_exit(exit_: Exit) -> str:
+    """`exit code 0`, `signal SIGSEGV`, or that nobody can know."""
+    if exit_.signal is not None:
+        try:
+            return f"signal {signal.Signals(exit_.signal).name}"
+        except ValueError:
+            return f"signal {exit_.signal}"
+    return "unknown exit status" if exit_.code is None else f"exit code {exit_.code}"
+
+
+def subject(clock: RunningClock) -> str:
+    """Who is late."""
+    return "the worker" if clock.subject == WORKER else clock.subject
+
+
+def late(clock: RunningClock, now: float) -> str:
+    """What is late, since when, and by which budget."""
+    age = seconds(elapsed(clock.began, now))
+    who = subject(clock)
+    if clock.step is not None:
+        return f"{_step(clock)} of {who} has run for {age}; budget {clock.arithmetic}"
+    what = {
+        Cause.STARTUP: f"{who} is not ready {age} after its start",
+        Cause.HEARTBEAT: f"no sign of life from {who} for {age}",
+        Cause.LEASE: f"a declared operation of {who} has run for {age}",
+        Cause.SCHEDULER: f"{who} has not begun a step for {age}",
+    }[clock.cause]
+    return f"{what}; {clock.arithmetic}"
+
+
+def _step(clock: RunningClock) -> str:
+    step = clock.step
+    if step is None:
+        return ""
+    seqs = "unknown batch" if step.num_seqs is None else f"{step.num_seqs} seqs"
+    tokens = "" if step.num_tokens is None else f", {step.num_tokens} tokens"
+    phase = "" if step.phase == "unknown" else f"{step.phase}, "
+    return f"step {step.number} ({phase}{seqs}{tokens})"
+
+
+def suspected(clock: RunningClock, window: float, now: float) -> str:
+    """A deadline has just passed."""
+    return f"{late(clock, now)}; watching its CPU for {seconds(window)} before judging"
+
+
+def measured(measurement: Measurement | None, busy_cpu: float) -> str:
+    """What the window showed."""
+    if measurement is None:
+        return "CPU unknown"
+    if measurement.state in {"T", "t"}:
+        return "its process is stopped (state T)"
+    if measurement.state == "Z":
+        return "its process is a zombie"
+    if measurement.percent is None or measurement.activity is Activity.UNKNOWN:
+        return "CPU unknown, which counts as working"
+    span = seconds(measurement.seconds)
+    percent = f"CPU {measurement.percent:.3g} % of a core over {span}"
+    word = "working" if measurement.activity is Activity.WORKING else "not working"
+    return f"{percent} (limit {busy_cpu:g} %): {word}"
+
+
+def ruled(judgement: Judgement, busy_cpu: float, now: float) -> str:
+    """The verdict at the end of a window."""
+    clock = judgement.suspicion.clock
+    text = f"{late(clock, now)}; {measured(judgement.measurement, busy_cpu)}"
+    if judgement.ruling is Ruling.DEAD:
+        if judgement.capped:
+            text += f"; hard cap {seconds(clock.hard_cap)} reached"
+        return f"{text}; ending its process tree"
+    left = seconds(elapsed(now, clock.cap_at))
+    return f"{text}; retry window {judgement.suspicion.windows}, hard cap in {left}"
+
+
+def false_alarm(clock: RunningClock, length: float | None, now: float) -> str:
+    """A suspicion went away by itself; `length`: how long a step took, where known."""
+    if clock.step is not None and length is not None:
+        over = seconds(elapsed(clock.budget, length))
+        return (
+            f"false alarm: {_step(clock)} of {subject(clock)} ended after"
+            f" {seconds(length)}, {over} over its budget of {seconds(clock.budget)}"
+        )
+    took = seconds(elapsed(clock.began, now))
+    return f"false alarm: {clock.cause.value} of {subject(clock)} is over after {took}"

@@ -1,0 +1,191 @@
+"""The suspicions of one worker: opened by passed deadlines, cleared by ends, judged by windows.
+
+A worker is UNHEALTHY exactly while this set is not empty. Two suspicions are the same when
+subject, cause and step number are; a step that ends takes its suspicion with it, and is written
+down as a false alarm with its length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stepwarden.core import sentences
+from stepwarden.core.awareness import Awareness
+from stepwarden.core.clocks import WORKER, Cause, RunningClock
+from stepwarden.core.deadline import elapsed
+from stepwarden.core.event import Kind
+from stepwarden.core.evidence import CpuSample, WorkerEvidence
+from stepwarden.core.lifecycle import Trigger
+from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.verdict import Judgement, Ruling, Suspicion, judge, open_suspicion
+from stepwarden.core.worker import Outcome, die
+
+Passed = dict[tuple[str, Cause, int], RunningClock]
+"""Clocks whose deadline has passed, by key."""
+
+
+def weigh(
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    awareness: Awareness,
+    passed: Passed,
+    now: float,
+) -> None:
+    """Bring the suspicions up to date: clear, judge, open, and recover when none is left."""
+    _clear(outcome, passed, evidence, now)
+    if not _judge_open(outcome, policy, evidence, awareness, now):
+        _open_new(outcome, policy, evidence, passed, now)
+        if not outcome.state.suspicions:
+            outcome.move(Trigger.CLEARED, now, "nothing is late any more")
+
+
+def _sample(evidence: WorkerEvidence, subject: str) -> CpuSample | None:
+    if subject == WORKER:
+        return evidence.tree
+    rank = evidence.ranks.get(subject)
+    return rank.cpu if rank is not None else None
+
+
+def _clear(
+    outcome: Outcome,
+    passed: Passed,
+    evidence: WorkerEvidence,
+    now: float,
+) -> None:
+    kept: list[Suspicion] = []
+    for suspicion in outcome.state.suspicions:
+        clock = passed.get(suspicion.clock.key)
+        if clock is not None:
+            kept.append(replace(suspicion, clock=clock))
+            continue
+        outcome.state = replace(outcome.state, false_alarms=outcome.state.false_alarms + 1)
+        _note_false_alarm(outcome, suspicion, evidence, now)
+    outcome.state = replace(outcome.state, suspicions=tuple(kept))
+
+
+def _note_false_alarm(
+    outcome: Outcome, suspicion: Suspicion, evidence: WorkerEvidence, now: float
+) -> None:
+    clock = suspicion.clock
+    length = _length(clock, evidence)
+    outcome.note(
+        Kind.FALSE_ALARM,
+        sentences.false_alarm(clock, length, now),
+        clock.cause.value,
+        clock.subject,
+        step=clock.step.number if clock.step else None,
+        seconds=elapsed(clock.began, now) if length is None else length,
+        budget=clock.budget,
+        windows=suspicion.windows,
+    )
+
+
+def _length(clock: RunningClock, evidence: WorkerEvidence) -> float | None:
+    rank = evidence.ranks.get(clock.subject)
+    if rank is None or clock.step is None:
+        return None
+    lengths = {ended.number: ended.seconds for ended in rank.last_ended}
+    return lengths.get(clock.step.number)
+
+
+def _judge_open(
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    awareness: Awareness,
+    now: float,
+) -> bool:
+    judgements = [
+        judge(
+            suspicion,
+            _sample(evidence, suspicion.clock.subject),
+            now,
+            window=policy.window,
+            busy_cpu=policy.busy_cpu,
+            lost=awareness.lost(suspicion.opened_at, now),
+        )
+        for suspicion in outcome.state.suspicions
+    ]
+    for judgement in judgements:
+        if judgement.ruling is Ruling.DEAD:
+            _condemn(outcome, policy, judgement, now)
+            return True
+    outcome.state = replace(
+        outcome.state, suspicions=tuple(judgement.suspicion for judgement in judgements)
+    )
+    for judgement in judgements:
+        if judgement.ruling is Ruling.UNHEALTHY_RETRY:
+            _grant(outcome, policy, judgement, now)
+    return False
+
+
+def _condemn(outcome: Outcome, policy: WorkerPolicy, judgement: Judgement, now: float) -> None:
+    clock = judgement.suspicion.clock
+    text = sentences.ruled(judgement, policy.busy_cpu, now)
+    percent = judgement.measurement.percent if judgement.measurement else None
+    die(
+        outcome,
+        Trigger.CONDEMNED,
+        policy,
+        now,
+        text,
+        clock.cause,
+        clock.subject,
+        ruling=judgement.ruling.value,
+        cpu_percent=percent,
+        windows=judgement.suspicion.windows,
+        **_numbers(clock, now),
+    )
+
+
+def _grant(outcome: Outcome, policy: WorkerPolicy, judgement: Judgement, now: float) -> None:
+    clock = judgement.suspicion.clock
+    text = sentences.ruled(judgement, policy.busy_cpu, now)
+    percent = judgement.measurement.percent if judgement.measurement else None
+    outcome.state = replace(outcome.state, sentence=text)
+    outcome.note(
+        Kind.RETRY,
+        text,
+        clock.cause,
+        clock.subject,
+        ruling=judgement.ruling.value,
+        cpu_percent=percent,
+        windows=judgement.suspicion.windows,
+        **_numbers(clock, now),
+    )
+
+
+def _open_new(
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    passed: Passed,
+    now: float,
+) -> None:
+    known = {suspicion.clock.key for suspicion in outcome.state.suspicions}
+    for key, clock in passed.items():
+        if key in known:
+            continue
+        opened = open_suspicion(clock, policy.window, _sample(evidence, clock.subject), now)
+        outcome.state = replace(outcome.state, suspicions=(*outcome.state.suspicions, opened))
+        text = sentences.suspected(clock, policy.window, now)
+        numbers = _numbers(clock, now)
+        if not outcome.move(
+            Trigger.DEADLINE_PASSED, now, text, clock.cause, clock.subject, **numbers
+        ):
+            outcome.note(Kind.SUSPICION, text, clock.cause, clock.subject, **numbers)
+
+
+def _numbers(clock: RunningClock, now: float) -> dict[str, float | str | None]:
+    step = clock.step
+    return {
+        "step": step.number if step else None,
+        "num_seqs": step.num_seqs if step else None,
+        "num_tokens": step.num_tokens if step else None,
+        "age": elapsed(clock.began, now),
+        "budget": clock.budget,
+        "hard_cap": clock.hard_cap,
+        "arithmetic": clock.arithmetic,
+        "late_by": elapsed(clock.deadline.at or now, now),
+    }

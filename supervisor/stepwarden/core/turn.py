@@ -1,0 +1,183 @@
+"""One turn of the loop for a worker that lives: is it gone, is it ready, is anything late?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stepwarden.core import lifecycle, sentences
+from stepwarden.core.awareness import Awareness
+from stepwarden.core.budget import Rows
+from stepwarden.core.clocks import (
+    Cause,
+    RunningClock,
+    Scene,
+    last_sign,
+    live_ranks,
+    running_clocks,
+)
+from stepwarden.core.deadline import Deadline, earliest, elapsed
+from stepwarden.core.event import Kind
+from stepwarden.core.evidence import WorkerEvidence
+from stepwarden.core.lifecycle import State, Trigger
+from stepwarden.core.policy import AGENT_REQUIRED, WorkerPolicy
+from stepwarden.core.suspicions import weigh
+from stepwarden.core.worker import Outcome, WorkerState, begin_life, die
+
+HEARTBEAT_SECONDS = 1.0
+"""The loop turns at least this often, whatever it waits for."""
+
+
+def clocks_of(
+    state: WorkerState,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    awareness: Awareness,
+    now: float,
+) -> tuple[RunningClock, ...]:
+    """Every clock that runs for this worker; none for one that is not live."""
+    if state.lifecycle not in lifecycle.LIVE:
+        return ()
+    came_up = state.came_up | _up_now(evidence)
+    ready = state.ready or _ready_now(policy, evidence, came_up)
+    return running_clocks(Scene(policy, evidence, state.spawned_at, ready, came_up, awareness, now))
+
+
+def late_subjects(clocks: tuple[RunningClock, ...], now: float) -> frozenset[str]:
+    """Whose CPU must be sampled before this turn can judge: the subjects of passed deadlines."""
+    return frozenset(clock.subject for clock in clocks if clock.deadline.passed(now))
+
+
+def next_wake(
+    state: WorkerState,
+    policy: WorkerPolicy,
+    clocks: tuple[RunningClock, ...],
+    awareness: Awareness,
+    now: float,
+) -> Deadline:
+    """When this worker needs the loop next; never later than a second from now.
+
+    A step that begins right after this turn could be late one smallest budget from now, so a
+    live worker with budgets below a second is looked at that often, and no other is.
+    """
+    if state.lifecycle is State.RESTARTING:
+        return earliest(state.restart_at, Deadline.after(now, HEARTBEAT_SECONDS))
+    if state.lifecycle not in lifecycle.LIVE:
+        return Deadline.after(now, HEARTBEAT_SECONDS)
+    rest = min(HEARTBEAT_SECONDS, policy.step.smallest()) if state.ready else HEARTBEAT_SECONDS
+    ahead = [c.deadline for c in clocks if not c.deadline.passed(now)]
+    windows = [Deadline(s.window_ends + awareness.lost(s.opened_at, now)) for s in state.suspicions]
+    return earliest(Deadline.after(now, rest), *ahead, *windows)
+
+
+def advance(
+    state: WorkerState,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    awareness: Awareness,
+    now: float,
+) -> Outcome:
+    """One turn for one worker."""
+    outcome = Outcome(state)
+    if state.lifecycle is State.RESTARTING and state.restart_at.passed(now):
+        begin_life(outcome, Trigger.DELAY_OVER, now, "started again after its delay")
+    elif state.lifecycle in lifecycle.LIVE and not _gone(outcome, policy, evidence, now):
+        _live(outcome, policy, evidence, awareness, now)
+    return outcome
+
+
+def _gone(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, now: float) -> bool:
+    if evidence.spawn_error is not None:
+        text = f"could not be started: {evidence.spawn_error}"
+        outcome.state = replace(outcome.state, last_exit=text)
+        die(outcome, Trigger.GONE, policy, now, text, Cause.SPAWN)
+        return True
+    if evidence.exit is not None:
+        how = sentences.describe_exit(evidence.exit)
+        clean = evidence.exit.code == 0
+        outcome.state = replace(outcome.state, last_exit=how, clean_exit=clean)
+        text = f"its main process ended by itself with {how}; ending what is left of its tree"
+        die(outcome, Trigger.GONE, policy, now, text, Cause.EXIT, exit=how)
+        return True
+    for name, rank in evidence.ranks.items():
+        if rank.lost and not rank.bye:
+            pid = rank.process.pid if rank.process else 0
+            text = f"process {pid} of {name} ended without saying bye; ending the whole tree"
+            die(outcome, Trigger.GONE, policy, now, text, Cause.RANK_EXIT, name, pid=pid)
+            return True
+    return False
+
+
+def _live(
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    awareness: Awareness,
+    now: float,
+) -> None:
+    clocks = clocks_of(outcome.state, policy, evidence, awareness, now)
+    outcome.state = replace(outcome.state, came_up=outcome.state.came_up | _up_now(evidence))
+    _note_silence(outcome, policy, evidence, awareness, now)
+    _warn_rows(outcome, policy, clocks)
+    if not outcome.state.ready and _ready_now(policy, evidence, outcome.state.came_up):
+        outcome.state = replace(outcome.state, ready_at=now)
+        outcome.move(Trigger.READY, now, _ready_sentence(evidence))
+    passed = {clock.key: clock for clock in clocks if clock.deadline.passed(now)}
+    weigh(outcome, policy, evidence, awareness, passed, now)
+
+
+def _up_now(evidence: WorkerEvidence) -> frozenset[str]:
+    return frozenset(n for n, r in live_ranks(evidence).items() if not r.starting_up)
+
+
+def _ready_now(policy: WorkerPolicy, evidence: WorkerEvidence, came_up: frozenset[str]) -> bool:
+    ranks = live_ranks(evidence)
+    if policy.agent == AGENT_REQUIRED and not ranks:
+        return False
+    return evidence.main is not None and all(name in came_up for name in ranks)
+
+
+def _ready_sentence(evidence: WorkerEvidence) -> str:
+    names = ", ".join(sorted(live_ranks(evidence)))
+    return f"ready: {names} attached and past loading" if names else "its process runs"
+
+
+def _note_silence(
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    awareness: Awareness,
+    now: float,
+) -> None:
+    for name, rank in live_ranks(evidence).items():
+        heard = rank.attached_at if rank.beat_at is None else rank.beat_at
+        allowed = policy.heartbeat_timeout + awareness.lost(heard, now)
+        alive = elapsed(last_sign(rank), now) < policy.heartbeat_timeout
+        silent = alive and Deadline.after(heard, allowed).passed(now)
+        if silent and name not in outcome.state.silent:
+            outcome.state = replace(outcome.state, silent=outcome.state.silent | {name})
+            age = sentences.seconds(elapsed(heard, now))
+            text = f"no beat of {name} for {age}, but its page moves: its channel is at fault"
+            outcome.note(Kind.AGENT_SILENT, text, rank=name)
+        elif not silent and name in outcome.state.silent and elapsed(heard, now) < allowed:
+            outcome.state = replace(outcome.state, silent=outcome.state.silent - {name})
+            outcome.note(Kind.AGENT_HEARD, f"beats of {name} arrive again", rank=name)
+
+
+def _warn_rows(outcome: Outcome, policy: WorkerPolicy, clocks: tuple[RunningClock, ...]) -> None:
+    for clock in clocks:
+        if clock.step is None:
+            continue
+        seqs = clock.step.num_seqs
+        if seqs is None and "unknown" not in outcome.state.warned:
+            word = "unknown"
+            text = f"a step with an unknown batch; its budget is that of {policy.max_num_seqs} seqs"
+        elif seqs is not None and _beyond(policy, seqs) and "beyond" not in outcome.state.warned:
+            word, text = "beyond", f"a step of {seqs} seqs: {clock.arithmetic}"
+        else:
+            continue
+        outcome.state = replace(outcome.state, warned=outcome.state.warned | {word})
+        outcome.note(Kind.OVER_ROWS, text, rank=clock.subject)
+
+
+def _beyond(policy: WorkerPolicy, seqs: int) -> bool:
+    return isinstance(policy.step, Rows) and seqs > policy.step.rows[-1][0]

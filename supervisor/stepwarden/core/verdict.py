@@ -1,0 +1,141 @@
+"""What the evidence means when a deadline has passed: slow, or dead?
+
+A passed deadline opens a suspicion of (rank, cause). It has a retry window, over which the CPU
+time of that rank (its process and its own descendants) is measured. At the end of the window the
+answer is one of two: another window (working, or unknown), or dead (measured not working, or the
+hard cap of its cause is reached). High CPU is no proof of progress and low CPU none of death: CPU
+only decides whether one more window is granted, and never beyond the hard cap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from stepwarden.core.clocks import RunningClock
+from stepwarden.core.deadline import Deadline, elapsed
+from stepwarden.core.evidence import CpuSample
+
+NOT_RUNNING_STATES = frozenset({"T", "t", "Z", "X"})
+"""Process states that cannot compute: stopped, traced, zombie, dead."""
+
+
+class Activity(StrEnum):
+    """What a rank was seen to do over a window."""
+
+    WORKING = "working"
+    NOT_WORKING = "not working"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """CPU over a window: `percent` of one core (may exceed 100), None where unknown."""
+
+    activity: Activity
+    percent: float | None
+    seconds: float
+    state: str | None = None
+
+
+def measure(before: CpuSample | None, after: CpuSample | None, busy_cpu: float) -> Measurement:
+    """Compare two samples of one rank; `busy_cpu` is in percent of one core.
+
+    A missing sample, or two of the same instant, gives UNKNOWN: the first sample of anything says
+    nothing about what it does.
+    """
+    state = after.state if after is not None else None
+    low, high, seconds = _percent_bounds(before, after)
+    if state in NOT_RUNNING_STATES:
+        return Measurement(Activity.NOT_WORKING, low, seconds, state)
+    if low is not None and low > busy_cpu:
+        return Measurement(Activity.WORKING, low, seconds, state)
+    if high is not None and high <= busy_cpu:
+        return Measurement(Activity.NOT_WORKING, low, seconds, state)
+    return Measurement(Activity.UNKNOWN, low, seconds, state)
+
+
+def _percent_bounds(
+    before: CpuSample | None, after: CpuSample | None
+) -> tuple[float | None, float | None, float]:
+    """Percent of a core at least and at most, and the seconds between the samples.
+
+    The two differ only where a process vanished: if its parent reaped it, the CPU time that it
+    had used before the window came back in the parent's total and must not count again.
+    """
+    if before is None or after is None:
+        return None, None, 0.0
+    seconds = elapsed(before.at, after.at)
+    if seconds <= 0.0:
+        return None, None, 0.0
+    gained = sum(elapsed(before.seconds.get(p, 0.0), total) for p, total in after.seconds.items())
+    vanished = sum(total for p, total in before.seconds.items() if p not in after.seconds)
+    return 100.0 * elapsed(vanished, gained) / seconds, 100.0 * gained / seconds, seconds
+
+
+class Ruling(StrEnum):
+    """What to do about one suspicion now."""
+
+    WAIT = "WAIT"  # its window is not over
+    UNHEALTHY_RETRY = "UNHEALTHY_RETRY"  # another window
+    DEAD = "DEAD"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """One passed deadline that has not been explained away."""
+
+    clock: RunningClock
+    opened_at: float
+    window_ends: float
+    baseline: CpuSample | None
+    windows: int = 1  # retry windows granted so far, this one included
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Same key, same suspicion."""
+        return self.clock.key
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A ruling on one suspicion, with what it rests on."""
+
+    suspicion: Suspicion
+    ruling: Ruling
+    measurement: Measurement | None = None
+    capped: bool = False
+
+
+def open_suspicion(
+    clock: RunningClock, window: float, sample: CpuSample | None, now: float
+) -> Suspicion:
+    """The deadline of `clock` has passed: start its first retry window."""
+    return Suspicion(clock, now, now + window, sample)
+
+
+def judge(
+    suspicion: Suspicion,
+    sample: CpuSample | None,
+    now: float,
+    *,
+    window: float,
+    busy_cpu: float,
+    lost: float = 0.0,
+) -> Judgement:
+    """Rule on a suspicion at `now`; `lost`: our own pauses since its window began, in seconds."""
+    if not Deadline(suspicion.window_ends + lost).passed(now):
+        return Judgement(suspicion, Ruling.WAIT)
+    measurement = measure(suspicion.baseline, sample, busy_cpu)
+    capped = Deadline(suspicion.clock.cap_at).passed(now)
+    if capped or measurement.activity is Activity.NOT_WORKING:
+        return Judgement(suspicion, Ruling.DEAD, measurement, capped)
+    renewed = replace(
+        suspicion,
+        # The first window is whole; later ones end at the hard cap at the latest.
+        window_ends=min(now + window, suspicion.clock.cap_at),
+        opened_at=now,
+        baseline=sample,
+        windows=suspicion.windows + 1,
+    )
+    return Judgement(renewed, Ruling.UNHEALTHY_RETRY, measurement)

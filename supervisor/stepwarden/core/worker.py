@@ -1,0 +1,263 @@
+"""One worker through one turn of the loop: (state, evidence, now) -> (state, actions, events).
+
+Everything that can happen to a worker goes through one of four functions here: `advance` (a turn
+of the loop), `command` (the operator), `buried` (its tree has been ended, or cannot be), and
+`initial`. None of them looks at anything but its arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from stepwarden.core import lifecycle, restarts, sentences
+from stepwarden.core.action import Action, EndTree, Spawn
+from stepwarden.core.deadline import Deadline, elapsed
+from stepwarden.core.event import Event, Kind
+from stepwarden.core.evidence import ProcessId
+from stepwarden.core.lifecycle import State, Trigger
+from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.restarts import Ledger
+from stepwarden.core.verdict import Suspicion
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """All that is remembered of one worker. Instants in monotonic seconds.
+
+    `came_up`: ranks that are past loading. `silent`: ranks whose page moves without beats.
+    `warned`: things said once per life. `leftovers`: processes of the last life that cannot be
+    killed; no new life begins beside them.
+    """
+
+    name: str
+    lifecycle: State = State.STOPPED
+    since: float = 0.0
+    incarnation: int = 0
+    spawned_at: float = 0.0
+    ready_at: float | None = None
+    came_up: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
+    warned: frozenset[str] = frozenset()
+    suspicions: tuple[Suspicion, ...] = ()
+    ledger: Ledger = field(default_factory=Ledger)
+    restart_at: Deadline = field(default_factory=Deadline.never)
+    restart_wanted: bool = False
+    clean_exit: bool = False
+    cause: str = ""
+    sentence: str = ""
+    last_exit: str = ""
+    leftovers: frozenset[ProcessId] = frozenset()
+    deaths: int = 0
+    false_alarms: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """True once this life was ready."""
+        return self.ready_at is not None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one call came to. `refusal` is set when a command was not taken."""
+
+    state: WorkerState
+    actions: list[Action] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    refusal: str | None = None
+
+    def note(
+        self,
+        kind: Kind,
+        sentence: str,
+        cause: str = "",
+        rank: str = "",
+        **data: float | str | None,
+    ) -> None:
+        """Add an event that changes no state."""
+        self.events.append(
+            Event(
+                kind,
+                sentence,
+                self.state.name,
+                str(self.state.incarnation),
+                cause=cause,
+                rank=rank,
+                data=data,
+            )
+        )
+
+    def move(
+        self,
+        trigger: Trigger,
+        now: float,
+        sentence: str,
+        cause: str = "",
+        rank: str = "",
+        **data: float | str | None,
+    ) -> bool:
+        """Go where the table says, and note it; False when the table says stay put."""
+        origin = self.state.lifecycle
+        target = lifecycle.step(origin, trigger)
+        if target is origin:
+            return False
+        self.state = replace(
+            self.state, lifecycle=target, since=now, cause=cause, sentence=sentence
+        )
+        self.events.append(
+            Event(
+                Kind.TRANSITION,
+                sentence,
+                self.state.name,
+                str(self.state.incarnation),
+                origin.value,
+                target.value,
+                cause,
+                rank,
+                data,
+            )
+        )
+        return True
+
+
+def initial(policy: WorkerPolicy, now: float) -> Outcome:
+    """A worker that the configuration names, when the daemon starts."""
+    outcome = Outcome(WorkerState(policy.name, since=now))
+    if policy.autostart:
+        begin_life(outcome, Trigger.START, now, "started with the daemon")
+    return outcome
+
+
+def begin_life(outcome: Outcome, trigger: Trigger, now: float, sentence: str) -> None:
+    """Enter STARTING with a new incarnation; nothing of the last life is kept but the counters."""
+    outcome.state = replace(
+        outcome.state,
+        incarnation=outcome.state.incarnation + 1,
+        spawned_at=now,
+        ready_at=None,
+        came_up=frozenset(),
+        silent=frozenset(),
+        warned=frozenset(),
+        suspicions=(),
+        restart_at=Deadline.never(),
+        restart_wanted=False,
+        clean_exit=False,
+        leftovers=frozenset(),
+    )
+    if outcome.move(trigger, now, sentence):
+        outcome.actions.append(Spawn(outcome.state.incarnation))
+
+
+def die(
+    outcome: Outcome,
+    trigger: Trigger,
+    policy: WorkerPolicy,
+    now: float,
+    sentence: str,
+    cause: str,
+    rank: str = "",
+    **data: float | str | None,
+) -> None:
+    """Enter DEAD: count the death and have the whole tree ended."""
+    state = outcome.state
+    uptime = 0.0 if state.ready_at is None else elapsed(state.ready_at, now)
+    ledger = restarts.record_death(state.ledger, policy.restart, uptime, now)
+    outcome.state = replace(state, ledger=ledger, deaths=state.deaths + 1, suspicions=())
+    outcome.move(trigger, now, sentence, cause, rank, **data)
+    outcome.actions.append(EndTree(state.incarnation))
+
+
+def command(state: WorkerState, word: str, now: float) -> Outcome:
+    """The operator says `start`, `stop` or `restart`."""
+    outcome = Outcome(state)
+    if word != "stop" and state.leftovers:
+        pids = ", ".join(str(process.pid) for process in sorted(state.leftovers))
+        outcome.refusal = f"processes of its last life cannot be killed: {pids}"
+        return outcome
+    outcome.note(Kind.OPERATOR, f"operator: {word}")
+    {"start": _start, "stop": _stop, "restart": _restart}[word](outcome, now)
+    return outcome
+
+
+def _start(outcome: Outcome, now: float) -> None:
+    state = outcome.state
+    if state.lifecycle is State.STOPPING:
+        outcome.state = replace(state, restart_wanted=True)
+    elif state.lifecycle in lifecycle.RESTING or state.lifecycle is State.RESTARTING:
+        outcome.state = replace(state, ledger=Ledger())
+        begin_life(outcome, Trigger.START, now, "started by the operator")
+
+
+def _stop(outcome: Outcome, now: float) -> None:
+    state = outcome.state
+    outcome.state = replace(state, restart_wanted=False, suspicions=())
+    moved = outcome.move(Trigger.STOP, now, "stopped by the operator")
+    if moved and state.lifecycle in lifecycle.LIVE:
+        outcome.actions.append(EndTree(state.incarnation))
+
+
+def _restart(outcome: Outcome, now: float) -> None:
+    state = outcome.state
+    if state.lifecycle not in lifecycle.LIVE | {State.DEAD}:
+        _start(outcome, now)
+        return
+    outcome.state = replace(state, restart_wanted=True, ledger=Ledger(), suspicions=())
+    outcome.move(Trigger.RESTART, now, "restart asked for by the operator")
+    if state.lifecycle in lifecycle.LIVE:
+        outcome.actions.append(EndTree(state.incarnation))
+
+
+def buried(
+    state: WorkerState,
+    policy: WorkerPolicy,
+    leftovers: frozenset[ProcessId],
+    now: float,
+    spread: float,
+) -> Outcome:
+    """The tree of the present life has been ended, all but `leftovers`.
+
+    `spread` in -1..1 is the luck of the draw for the restart delay.
+    """
+    outcome = Outcome(replace(state, leftovers=leftovers))
+    if leftovers:
+        _stuck(outcome, leftovers, now)
+    elif state.lifecycle is State.STOPPING and state.restart_wanted:
+        begin_life(outcome, Trigger.TURNED_OVER, now, "started again by the operator")
+    elif state.lifecycle is State.STOPPING:
+        outcome.move(Trigger.ENDED, now, "stopped by the operator; every process is gone")
+    elif state.lifecycle is State.DEAD:
+        _after_burial(outcome, policy, now, spread, Trigger.BURIED)
+    elif state.lifecycle is State.FAILED and state.leftovers:
+        _after_burial(outcome, policy, now, spread, Trigger.FREED)
+    return outcome
+
+
+def _stuck(outcome: Outcome, leftovers: frozenset[ProcessId], now: float) -> None:
+    pids = ", ".join(str(process.pid) for process in sorted(leftovers))
+    outcome.move(
+        Trigger.UNKILLABLE,
+        now,
+        f"leftover pids {pids} do not end, not even by KILL; nothing is started beside them",
+        cause="unkillable",
+        leftovers=pids,
+    )
+
+
+def _after_burial(
+    outcome: Outcome, policy: WorkerPolicy, now: float, spread: float, trigger: Trigger
+) -> None:
+    state = outcome.state
+    used = state.ledger.used(policy.restart, now)
+    if not restarts.wants_restart(policy.restart, state.clean_exit):
+        text = f"every process is gone; not started again, restart.on is {policy.restart.on}"
+        outcome.move(Trigger.BURIED_UNWANTED, now, text, state.cause)
+    elif restarts.spent(state.ledger, policy.restart, now):
+        text = f"gave up after {used} deaths (restart.limit {policy.restart.limit})"
+        outcome.move(Trigger.BURIED_SPENT, now, f"{text}; last: {state.sentence}", state.cause)
+    else:
+        wait = restarts.delay(state.ledger, policy.restart, spread)
+        outcome.state = replace(outcome.state, restart_at=Deadline.after(now, wait))
+        text = (
+            f"every process is gone; next start in {sentences.seconds(wait)},"
+            f" {used} of {policy.restart.limit} deaths used"
+        )
+        outcome.move(trigger, now, text, state.cause, delay=wait)
