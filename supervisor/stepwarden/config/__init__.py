@@ -1,1 +1,40 @@
-"""The YAML file: read, checked, explained, turned into policies."""
+"""The YAML file: read, checked, explained, turned into policies.
+
+Importing this package is cheap; pydantic and yaml are imported when a file is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from stepwarden.config.problems import ConfigError, Problem
+from stepwarden.config.settings import (
+    BackendConfig,
+    Config,
+    OutputConfig,
+    SupervisorSettings,
+    WorkerConfig,
+)
+
+__all__ = [
+    "BackendConfig",
+    "Config",
+    "ConfigError",
+    "OutputConfig",
+    "Problem",
+    "SupervisorSettings",
+    "WorkerConfig",
+    "load",
+]
+
+
+def load(path: Path, environment: Mapping[str, str] | None = None) -> Config:
+    """Read and check a configuration file.
+
+    `environment` is what workers inherit (None: this process's own); engine time-outs set there
+    are compared with the budgets. Raises ConfigError with every problem that the file has.
+    """
+    from stepwarden.config.loader import load_file
+
+    return load_file(path, environment)

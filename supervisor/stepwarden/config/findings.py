@@ -1,0 +1,83 @@
+"""Collects problems and finds the place of each in the file."""
+
+from __future__ import annotations
+
+from stepwarden.config.nodes import Document, Mapping, Node, Scalar, Sequence
+from stepwarden.config.problems import ERROR, WARNING, Path, Problem, dotted
+
+
+class Findings:
+    """Every problem of one file, in the order of the file, each said once."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self._problems: dict[Problem, None] = dict.fromkeys(document.problems)
+        self._spoilt: set[Path] = set()
+
+    def error(self, path: Path, message: str, accepted: str = "", suggestion: str = "") -> None:
+        """Something that keeps the file from being used."""
+        self._spoilt.update(path[:length] for length in range(len(path) + 1))
+        self._add(path, message, ERROR, accepted, suggestion)
+
+    def consequence(self, path: Path, message: str, accepted: str = "", near: str = "") -> None:
+        """An error that may only follow from another at or below this path: then unsaid."""
+        if path not in self._spoilt:
+            self.error(path, message, accepted, near)
+
+    def warning(self, path: Path, message: str) -> None:
+        """Something that works, though hardly as it is meant."""
+        self._add(path, message, WARNING, "", "")
+
+    def problems(self, severity: str | None = None) -> tuple[Problem, ...]:
+        """What was found so far, by place; of one severity only, where it is given."""
+        chosen = [p for p in self._problems if severity in (None, p.severity)]
+        return tuple(sorted(chosen, key=lambda p: (p.line or 0, p.column or 0)))
+
+    def written(self, path: Path) -> bool:
+        """True where the file itself holds this path."""
+        node: Node | None = self.document.root
+        for step in path:
+            node = _child(node, step)
+            if node is None:
+                return False
+        return True
+
+    def _add(self, path: Path, message: str, severity: str, accepted: str, suggestion: str) -> None:
+        line, column = self._place(path)
+        problem = Problem(
+            dotted(path),
+            message,
+            severity,
+            self.document.file,
+            line,
+            column,
+            accepted,
+            suggestion,
+        )
+        self._problems.setdefault(problem)
+
+    def _place(self, path: Path) -> tuple[int, int]:
+        """Of the value where it is text, else of its key; of the nearest one above else."""
+        node = self.document.root
+        if node is None:
+            return 1, 1
+        place = (node.line, node.column)
+        for step in path:
+            child = _child(node, step)
+            if child is None:
+                break
+            key: Node = child
+            if isinstance(node, Mapping) and (not isinstance(child, Scalar) or not child.text):
+                key = node.entries[str(step)].key
+            place = (key.line, key.column)
+            node = child
+        return place
+
+
+def _child(node: Node | None, step: str | int) -> Node | None:
+    if isinstance(node, Mapping):
+        entry = node.entries.get(str(step))
+        return entry.value if entry else None
+    if isinstance(node, Sequence) and isinstance(step, int) and step < len(node.items):
+        return node.items[step]
+    return None

@@ -1,0 +1,174 @@
+"""The whole file as pydantic models. Loading, the JSON Schema and the reference all stand on it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from stepwarden.config.fields import Address, Choice, Duration, Flag, Text, Whole
+from stepwarden.config.sections import (
+    ABSOLUTE_PATH,
+    DAY,
+    HOUR,
+    MINUTE,
+    SHORTEST,
+    Section,
+    SharedSection,
+)
+
+NAME_RULE = "a letter or digit, then letters, digits, '.', '_' or '-', 64 at most"
+NAME = Text(NAME_RULE, pattern="[A-Za-z0-9][A-Za-z0-9._-]{0,63}", key=True)
+ENV_NAME = Text(
+    "letters, digits and '_', not STEPWARDEN_..., which the supervisor itself sets",
+    pattern="(?!STEPWARDEN_)[A-Za-z_][A-Za-z0-9_]*",
+    key=True,
+)
+SOCKET_MODE = Text('an octal mode in quotes, such as "0600" or "0660"', pattern="0[0-7]{3}")
+GROUP_RULE = Text("a group name", pattern="[A-Za-z_][A-Za-z0-9_.-]{0,31}[$]?")
+ENGINES = Choice(("vllm", "sglang", "llama.cpp", "triton", "python"))
+LOCAL_ADDRESS = Address(loopback=True)
+
+
+class HealthSection(Section):
+    """grpc.health.v1: "" is the supervisor, `ready` all workers, `worker/NAME` one of them."""
+
+    listen: list[Annotated[str, Address()]] = Field(
+        default=["127.0.0.1:50051"], description="TCP addresses. An empty list: none."
+    )
+
+
+class LogSection(Section):
+    """The supervisor's own log, on standard error."""
+
+    format: Annotated[str, Choice(("auto", "json", "console"))] = Field(
+        default="auto", description="auto: console on a terminal, json elsewhere."
+    )
+    level: Annotated[str, Choice(("debug", "info", "warning", "error"))] = Field(
+        default="info", description="The least severe messages that are written."
+    )
+
+
+class SupervisorSection(Section):
+    """The daemon itself."""
+
+    runtime_dir: Annotated[str, ABSOLUTE_PATH] = Field(
+        default="/run/stepwarden", description="Sockets and progress pages; best on tmpfs."
+    )
+    state_dir: Annotated[str, ABSOLUTE_PATH] = Field(
+        default="/var/lib/stepwarden", description="What outlives a reboot: history and state."
+    )
+    agent_socket: Annotated[str | None, ABSOLUTE_PATH] = Field(
+        default=None, description="Where agents report. Without it: agent.sock in runtime_dir."
+    )
+    agent_listen: list[Annotated[str, LOCAL_ADDRESS]] = Field(
+        default=[], description="Further TCP addresses for agents, loopback only."
+    )
+    admin_socket: Annotated[str | None, ABSOLUTE_PATH] = Field(
+        default=None,
+        description="Where the command line asks. Without it: admin.sock in runtime_dir.",
+    )
+    socket_mode: Annotated[str, SOCKET_MODE] = Field(
+        default="0600", description="Mode of both sockets, in quotes."
+    )
+    socket_group: Annotated[str | None, GROUP_RULE] = Field(
+        default=None, description="Group that owns both sockets. Without it: the daemon's own."
+    )
+    health: HealthSection = HealthSection()
+    log: LogSection = LogSection()
+
+
+class StepSection(Section):
+    """What one step may take: a formula (base, per_seq) or rows, never both.
+
+    Formula: min(base + per_seq * sequences + per_token * tokens, max). Rows: the next row up
+    holds, plus per_token * tokens, at most max.
+    """
+
+    base: Annotated[float | None, Duration(SHORTEST, DAY)] = Field(
+        default=None, description="Formula: seconds for a step of no size. gpu 30s, cpu 300s."
+    )
+    per_seq: Annotated[float | None, Duration(1e-6, HOUR, "adds nothing")] = Field(
+        default=None, description="Formula: added for each sequence. gpu 200ms, cpu 1s, others 0."
+    )
+    rows: (
+        dict[Annotated[int, Whole(1, 10_000_000)], Annotated[float, Duration(SHORTEST, 7 * DAY)]]
+        | None
+    ) = Field(
+        default=None, description="Budget by number of sequences, such as {1: 5s, 8: 8s, 64: 40s}."
+    )
+    beyond: Annotated[float | None, Duration(SHORTEST, 7 * DAY)] = Field(
+        default=None,
+        description="Rows: holds for batches larger than the last row. Without it: the last row.",
+    )
+    per_token: Annotated[float | None, Duration(1e-9, MINUTE, "adds nothing")] = Field(
+        default=None, description="Added for each token of the step. Without it: 0."
+    )
+    max: Annotated[float | None, Duration(SHORTEST, 7 * DAY)] = Field(
+        default=None, description="No budget is larger. Without it: 30m."
+    )
+    hard_cap: Annotated[float | None, Duration(SHORTEST, 7 * DAY)] = Field(
+        default=None,
+        description="Step time after which even a busy worker is DEAD. Not below budget + window."
+        " Without it: busy_factor times the budget, at most max.",
+    )
+
+
+class BackendSection(Section):
+    """One kind of hardware or engine. gpu and cpu exist even if they are not named."""
+
+    step: StepSection = StepSection()
+
+
+class WorkerSection(SharedSection):
+    """One supervised server: a command and its whole process tree."""
+
+    backend: Annotated[str, NAME] = Field(
+        default="gpu", description="Which backend's step budgets hold."
+    )
+    engine: Annotated[str | None, ENGINES] = Field(
+        default=None,
+        description="What runs. vllm with agent: required gets its own time-outs set above ours.",
+    )
+    command: list[Annotated[str, Text("text; numbers in quotes", empty=True)]] | None = Field(
+        default=None,
+        description="Program and arguments, as a list; no shell, no variables. This or shell.",
+    )
+    shell: Annotated[str | None, Text("one line for /bin/sh -c")] = Field(
+        default=None, description="A line for /bin/sh -c. This or command."
+    )
+    cwd: Annotated[str | None, ABSOLUTE_PATH] = Field(
+        default=None, description="Working directory. Without it: the supervisor's own."
+    )
+    env: dict[
+        Annotated[str, ENV_NAME],
+        Annotated[str, Text("text; numbers in quotes", "", True, empty=True)],
+    ] = Field(default={}, description="Environment variables, added to the supervisor's own.")
+    max_num_seqs: Annotated[int, Whole(1, 10_000_000)] = Field(
+        default=256,
+        description="The engine's largest batch. A step of unknown size counts as this.",
+    )
+    max_num_batched_tokens: Annotated[int | None, Whole(1, 1_000_000_000)] = Field(
+        default=None, description="The engine's largest number of tokens in a step, where known."
+    )
+    autostart: Annotated[bool, Flag()] = Field(
+        default=True, description="false: it waits in STOPPED until an operator starts it."
+    )
+    step: StepSection = Field(
+        default=StepSection(), description="Goes over the backend's step, key by key."
+    )
+
+
+class File(Section):
+    """A stepwarden configuration file."""
+
+    supervisor: SupervisorSection = SupervisorSection()
+    backends: dict[Annotated[str, NAME], BackendSection] = Field(
+        default={}, description="Step budgets by kind of hardware or engine."
+    )
+    defaults: SharedSection = Field(
+        default=SharedSection(), description="For every worker that does not say otherwise."
+    )
+    workers: dict[Annotated[str, NAME], WorkerSection] = Field(
+        min_length=1, description="What is supervised, by name."
+    )

@@ -1,0 +1,86 @@
+"""What is wrong with a configuration file, as lines that an operator can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stepwarden.errors import ExitCode, StepwardenError
+
+ERROR = "error"
+WARNING = "warning"
+
+Path = tuple[str | int, ...]
+"""Where in the file: keys and positions in lists, from the top."""
+
+_SHOWN_CHARACTERS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One finding. `line` and `column` count from 1; None where no place in the file applies."""
+
+    path: str
+    message: str
+    severity: str = ERROR
+    file: str = ""
+    line: int | None = None
+    column: int | None = None
+    accepted: str = ""
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        """One printable ASCII line, whatever bytes the file holds."""
+        place = "" if self.line is None else f":{self.line}:{self.column}"
+        path = f"{self.path}: " if self.path else ""
+        hints = [f"accepted: {self.accepted}"] if self.accepted else []
+        hints += [f"did you mean {self.suggestion}?"] if self.suggestion else []
+        tail = f" ({'; '.join(hints)})" if hints else ""
+        return printable(f"{self.file}{place}: {self.severity}: {path}{self.message}{tail}")
+
+    def as_json(self) -> dict[str, str | int | None]:
+        """The same as a JSON object."""
+        return {
+            "severity": self.severity,
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "path": self.path,
+            "message": self.message,
+            "accepted": self.accepted or None,
+            "did_you_mean": self.suggestion or None,
+        }
+
+
+class ConfigError(StepwardenError):
+    """The file cannot be used. `problems` holds every error and warning that was found."""
+
+    exit_code = ExitCode.CONFIG
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def printable(text: str) -> str:
+    """`text` with everything but printable ASCII written as an escape."""
+    return "".join(c if " " <= c <= "~" else c.encode("unicode_escape").decode() for c in text)
+
+
+def shown(text: str) -> str:
+    """A value as a message quotes it: printable, in quotes, cut where it is long."""
+    cut = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+    return f'"{printable(cut)}"'
+
+
+def dotted(path: Path) -> str:
+    """The path as people write it: ``workers.w1.command[2]``."""
+    parts: list[str] = []
+    for step in path:
+        if isinstance(step, int):
+            parts.append(f"[{step}]")
+            continue
+        name = printable(step if len(step) <= _SHOWN_CHARACTERS * 2 else step[:80] + "...")
+        quoted = f'"{name}"' if not name or any(c in name for c in '.[]" ') else name
+        parts.append(f".{quoted}" if parts else quoted)
+    return "".join(parts)

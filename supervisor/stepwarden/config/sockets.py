@@ -1,0 +1,43 @@
+"""Where the daemon of a configuration file answers, without checking the rest of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stepwarden.config.findings import Findings
+from stepwarden.config.nodes import Document, Mapping, Scalar, compose
+from stepwarden.config.problems import ConfigError
+from stepwarden.config.source import read_text
+
+DEFAULT_RUNTIME_DIR = "/run/stepwarden"
+ADMIN_SOCKET = "admin.sock"
+
+
+def find_admin_socket(path: Path) -> Path:
+    """The admin socket that this file names, or the shipped one.
+
+    Raises ConfigError where the file cannot be read or the two keys are no absolute paths. Cheap
+    on purpose: the rest of the file is not looked at, since the daemon has checked it.
+    """
+    document = compose(read_text(path), str(path))
+    socket = _path(document, "admin_socket")
+    if socket is not None:
+        return Path(socket)
+    return Path(_path(document, "runtime_dir") or DEFAULT_RUNTIME_DIR) / ADMIN_SOCKET
+
+
+def _path(document: Document, key: str) -> str | None:
+    """The path that stands at supervisor.KEY; None where nothing does."""
+    findings = Findings(document)
+    node = document.root
+    for step in ("supervisor", key):
+        if not isinstance(node, Mapping):
+            findings.error(("supervisor",), "is not a mapping")
+            raise ConfigError(findings.problems())
+        if step not in node.entries:
+            return None
+        node = node.entries[step].value
+    if not isinstance(node, Scalar) or not node.text.startswith("/") or "\0" in node.text:
+        findings.error(("supervisor", key), "is not a path", "an absolute path")
+        raise ConfigError(findings.problems())
+    return node.text

@@ -1,0 +1,174 @@
+"""Nodes to the pydantic model: all problems at once, each with its place and a suggestion."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from stepwarden.config.fields import REFUSED
+from stepwarden.config.findings import Findings
+from stepwarden.config.model import (
+    BackendSection,
+    File,
+    StepSection,
+    SupervisorSection,
+    WorkerSection,
+)
+from stepwarden.config.nodes import Document, Mapping, Node, Scalar, Sequence
+from stepwarden.config.problems import Path
+from stepwarden.config.sections import Section
+
+EXTENSION_PREFIX = "x-"
+"""Top-level keys that start so are yours: for anchors and notes; nothing reads them."""
+
+_KEY_MARK = "[key]"
+_MAX_ROUNDS = 5
+_WANTED = {
+    "model_type": "a mapping (key: value lines)",
+    "dict_type": "a mapping (key: value lines)",
+    "list_type": "a list, such as [one, two]",
+}
+
+
+def validate(document: Document, findings: Findings) -> File | None:
+    """The model of all that is right; `findings` says what is not. None where nothing is."""
+    root = document.root
+    if not isinstance(root, Mapping):
+        found = "the file is empty" if root is None else "the file is not a mapping"
+        findings.error((), f"{found}; it must hold at least a section workers:")
+        return None
+    data = {
+        name: _plain(entry.value)
+        for name, entry in root.entries.items()
+        if not name.startswith(EXTENSION_PREFIX)
+    }
+    for _ in range(_MAX_ROUNDS):
+        try:
+            return File.model_validate(data)
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+        for detail in details:
+            _report(detail, findings)
+        # What is left of the file is looked at too, so that all problems are told at once.
+        remains = [_prune(data, detail) for detail in details]
+        if not all(remains):
+            return None
+    return None
+
+
+def _prune(data: dict[str, Any], detail: ErrorDetails) -> bool:
+    """Take the refused part out of `data`; False where nothing would be left."""
+    path = [step for step in detail["loc"] if step != _KEY_MARK]
+    if detail["type"] == "missing":
+        path.pop()
+    if not path:
+        return False
+    place: Any = data
+    for step in path[:-1]:
+        if isinstance(place, dict) and step not in place:
+            return True
+        place = place[step]
+    if isinstance(place, list):
+        # An argument of a list is replaced, since removing it would move the others.
+        place[int(path[-1])] = Scalar("refused", True, 0, 0)
+        return True
+    place.pop(path[-1], None)
+    return True
+
+
+def _plain(node: Node) -> Any:
+    if isinstance(node, Mapping):
+        return {name: _plain(entry.value) for name, entry in node.entries.items()}
+    if isinstance(node, Sequence):
+        return [_plain(item) for item in node.items]
+    return node
+
+
+def _report(detail: ErrorDetails, findings: Findings) -> None:
+    kind = detail["type"]
+    path: Path = tuple(step for step in detail["loc"] if step != _KEY_MARK)
+    context = detail.get("ctx", {})
+    if kind == REFUSED:
+        what = "this key" if detail["loc"][-1] == _KEY_MARK else ""
+        message = f"{what} {context['message']}".strip()
+        findings.error(path, message, context["accepted"], context["suggestion"])
+    elif kind == "extra_forbidden":
+        _unknown_key(path, findings)
+    elif kind == "missing":
+        findings.error(path[:-1], f"the key {path[-1]} is missing")
+    elif kind in _WANTED:
+        findings.error(path, _found(detail["input"]), _WANTED[kind])
+    elif kind in ("too_short", "dict_too_short"):
+        findings.error(path, "is empty; at least one is needed")
+    else:
+        findings.error(path, detail["msg"])
+
+
+def _found(value: object) -> str:
+    if isinstance(value, dict | list):
+        return f"a {'mapping' if isinstance(value, dict) else 'list'} stands here"
+    empty = not getattr(value, "text", "")
+    return "nothing is written here" if empty else "text stands here"
+
+
+def _unknown_key(path: Path, findings: Findings) -> None:
+    section = _section_at(path[:-1])
+    known = list(section.model_fields) if section else []
+    name = str(path[-1])
+    near = [word for word in known if word == name.lower()]
+    near = near or difflib.get_close_matches(name.lower(), known, 1, 0.7)
+    near = near or [word for word in known if name.lower().startswith(f"{word}_")]
+    suggestion = near[0] if near else _elsewhere(name)
+    findings.error(path, "unknown key", ", ".join(known), suggestion)
+
+
+def _elsewhere(name: str) -> str:
+    """Where a key of this name, or nearly so, belongs; empty where nowhere."""
+    places: dict[str, str] = {}
+    for place, key in _all_keys():
+        places.setdefault(key, place)
+    near = difflib.get_close_matches(name.lower(), list(places), 1, 0.8)
+    return f"{places[near[0]]}{near[0]}" if near else ""
+
+
+def _all_keys() -> Iterator[tuple[str, str]]:
+    tops: list[tuple[str, type[Section]]] = [
+        ("", File),
+        ("workers.NAME.", WorkerSection),
+        ("supervisor.", SupervisorSection),
+        ("backends.NAME.", BackendSection),
+        ("backends.NAME.step.", StepSection),
+    ]
+    for place, section in tops:
+        for name, field in section.model_fields.items():
+            yield place, name
+            inner = _section_of(field.annotation)
+            if inner and section in (WorkerSection, SupervisorSection):
+                yield from ((f"{place}{name}.", key) for key in inner.model_fields)
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    is_section = isinstance(annotation, type) and issubclass(annotation, Section)
+    return annotation if is_section else None
+
+
+def _section_at(path: Path) -> type[Section] | None:
+    """The model that stands at this path of the file."""
+    section: type[Section] = File
+    steps = list(path)
+    while steps:
+        name = str(steps.pop(0))
+        if section is File and name in ("workers", "backends"):
+            section = WorkerSection if name == "workers" else BackendSection
+            steps = steps[1:]
+            continue
+        field = section.model_fields.get(name)
+        inner = _section_of(field.annotation) if field else None
+        if inner is None:
+            return None
+        section = inner
+    return section
