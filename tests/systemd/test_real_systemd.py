@@ -1,0 +1,215 @@
+"""The shipped unit in a real systemd: starts, is watched, stops, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import systemd_box
+from support.systemd_box import SHARE, SystemdBox, wait_until
+
+pytestmark = [pytest.mark.systemd, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).resolve().parents[2]
+# One that other users may run too; a Python below /root is out of reach for the service's user.
+SYSTEM_PYTHON = "/usr/bin/python3"
+UNIT = "stepwarden.service"
+CONFIG = "/etc/stepwarden/stepwarden.yaml"
+COMMAND = f"""\
+#!/bin/sh
+exec {SHARE}/venv/bin/python -m stepwarden "$@"
+"""
+YAML = """\
+supervisor:
+  health: {listen: ["127.0.0.1:50051"]}
+workers:
+  sleeper:
+    backend: cpu
+    agent: none
+    command: [/bin/sleep, "100000"]
+"""
+CHECK = """\
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+with grpc.insecure_channel("127.0.0.1:50051") as channel:
+    stub = health_pb2_grpc.HealthStub(channel)
+    answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=10, wait_for_ready=True)
+print(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+"""
+
+
+def unmet() -> str | None:
+    """Why these tests cannot run here."""
+    reason = systemd_box.missing()
+    if reason is not None:
+        return reason
+    modern = "import sys, ensurepip; sys.exit(sys.version_info < (3, 11))"
+    if subprocess.run([SYSTEM_PYTHON, "-c", modern], check=False, capture_output=True).returncode:
+        return f"{SYSTEM_PYTHON} is older than 3.11 or has no venv"
+    if not list(ROOT.glob("dist/stepwarden-*.whl")):
+        return "there is no wheel in dist/: make wheel"
+    return None
+
+
+def install_wheel(share: Path) -> None:
+    """An environment inside the share that holds the built wheel, with the daemon's needs."""
+    subprocess.run([SYSTEM_PYTHON, "-m", "venv", str(share / "venv")], check=True)
+    (wheel,) = ROOT.glob("dist/stepwarden-*.whl")
+    pip = [str(share / "venv/bin/python"), "-m", "pip", "install", "--quiet"]
+    subprocess.run([*pip, f"{wheel}[daemon]", "grpcio-health-checking"], check=True)
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[SystemdBox]:
+    """A booted box with the wheel, the unit, its user and its configuration in place."""
+    reason = unmet()
+    if reason is not None:
+        pytest.skip(reason)
+    # Not below /tmp: an overlay in memory would not see a file system mounted there.
+    folder = Path(tempfile.mkdtemp(prefix="box-", dir="/var/tmp"))
+    try:
+        with SystemdBox(folder) as made:
+            install_wheel(made.share)
+            write(made, "/usr/local/bin/stepwarden", COMMAND, mode="755")
+            write(made, CONFIG, YAML)
+            made.install(ROOT / "systemd" / UNIT, f"/etc/systemd/system/{UNIT}")
+            made.install(ROOT / "systemd/stepwarden.sysusers", "/etc/sysusers.d/stepwarden.conf")
+            made.run("systemd-sysusers", "stepwarden.conf")
+            made.run("systemctl", "daemon-reload")
+            yield made
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def running(box: SystemdBox) -> Iterator[SystemdBox]:
+    """The unit, active; afterwards it is inactive again, whatever the test did."""
+    box.run("systemctl", "start", UNIT)
+    try:
+        yield box
+    except BaseException:
+        print(box.run("journalctl", "--no-pager", "-u", UNIT, "-n", "60").stdout)
+        raise
+    finally:
+        box.run("systemctl", "stop", UNIT)
+        box.run("systemctl", "reset-failed", UNIT, check=False)
+
+
+def write(box: SystemdBox, target: str, text: str, mode: str = "644") -> None:
+    staged = box.share / "text"
+    staged.write_text(text, encoding="utf-8")
+    box.run("install", "-D", "-m", mode, f"{SHARE}/text", target)
+
+
+def main_pid(box: SystemdBox) -> int:
+    return int(box.show(UNIT, "MainPID")["MainPID"])
+
+
+def sleepers(box: SystemdBox) -> list[int]:
+    """The worker's processes."""
+    found = box.run("pgrep", "-u", "stepwarden", "-x", "sleep", check=False).stdout
+    return [int(pid) for pid in found.split()]
+
+
+def worker_runs(box: SystemdBox) -> int:
+    """Wait until the worker is there; returns its pid."""
+    wait_until(lambda: len(sleepers(box)) == 1, 20, "one worker runs")
+    return sleepers(box)[0]
+
+
+def test_the_unit_is_verified(box: SystemdBox) -> None:
+    done = box.run(
+        "systemd-analyze", "verify", "--recursive-errors=yes", f"/etc/systemd/system/{UNIT}"
+    )
+    assert done.stderr == ""
+
+
+def test_o_sysd_3_active_when_it_serves(running: SystemdBox) -> None:
+    shown = running.show(UNIT, "ActiveState", "SubState", "NotifyAccess", "WatchdogUSec", "User")
+    assert shown == {
+        "ActiveState": "active",
+        "SubState": "running",
+        "NotifyAccess": "main",
+        "WatchdogUSec": "10s",
+        "User": "stepwarden",
+    }
+    answer = running.run(f"{SHARE}/venv/bin/python", "-c", CHECK)
+    assert answer.stdout == "SERVING\n"
+    assert "worker" in running.show(UNIT, "StatusText")["StatusText"]
+
+
+def test_o_sysd_3_the_notify_socket_stays_with_the_daemon(running: SystemdBox) -> None:
+    environ = running.run("cat", f"/proc/{worker_runs(running)}/environ").stdout.split("\0")
+    names = {entry.partition("=")[0] for entry in environ}
+    assert "PATH" in names
+    assert not names & {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
+
+
+def test_a_worker_is_no_late_victim_of_the_kernel(running: SystemdBox) -> None:
+    """O-SYSD-2: the daemon is spared before its workers."""
+    daemon = running.run("cat", f"/proc/{main_pid(running)}/oom_score_adj").stdout
+    worker = running.run("cat", f"/proc/{worker_runs(running)}/oom_score_adj").stdout
+    # Where the box may not raise a process above others (no CAP_SYS_RESOURCE), both are 0.
+    assert int(daemon) in {-500, 0}
+    assert int(worker) == 0
+
+
+def test_the_loop_feeds_the_watchdog(running: SystemdBox) -> None:
+    def stamp() -> str:
+        name = "WatchdogTimestampMonotonic"
+        return running.show(UNIT, name)[name]
+
+    for _ in range(2):
+        former = stamp()
+        wait_until(lambda former=former: stamp() != former, 20, "a watchdog message arrives")  # type: ignore[misc]
+    assert running.show(UNIT, "NRestarts")["NRestarts"] == "0"
+
+
+def test_o_sysd_1_stop_leaves_nothing(box: SystemdBox) -> None:
+    box.run("systemctl", "start", UNIT)
+    worker_runs(box)
+    box.run("systemctl", "stop", UNIT)
+    shown = box.show(UNIT, "ActiveState", "Result", "ControlGroup")
+    assert shown == {"ActiveState": "inactive", "Result": "success", "ControlGroup": ""}
+    assert box.run("pgrep", "-u", "stepwarden", check=False).stdout == ""
+    assert box.run("test", "-e", "/run/stepwarden", check=False).returncode == 1
+
+
+def test_o_sysd_1_restart_replaces_every_process(running: SystemdBox) -> None:
+    before = (main_pid(running), worker_runs(running))
+    running.run("systemctl", "restart", UNIT)
+    after = (main_pid(running), worker_runs(running))
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def test_o_sysd_1_a_killed_daemon_takes_its_workers_along(running: SystemdBox) -> None:
+    """Die-together mode: systemd ends the rest of the group and starts the service anew."""
+    daemon, worker = main_pid(running), worker_runs(running)
+    running.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", UNIT)
+
+    def replaced() -> bool:
+        return main_pid(running) not in {0, daemon} and sleepers(running) not in ([], [worker])
+
+    wait_until(replaced, 40, "the service is back with a new worker")
+    assert worker_runs(running) != worker
+
+
+def test_o_sysd_3_a_config_error_ends_it_for_good(box: SystemdBox) -> None:
+    write(box, CONFIG, "workers: [not, a, mapping]\n")
+    try:
+        assert box.run("systemctl", "start", UNIT, check=False).returncode != 0
+        shown = box.show(UNIT, "ActiveState", "Result", "ExecMainStatus", "NRestarts")
+        assert shown == {
+            "ActiveState": "failed",
+            "Result": "exit-code",
+            "ExecMainStatus": "78",
+            "NRestarts": "0",
+        }
+    finally:
+        write(box, CONFIG, YAML)
+        box.run("systemctl", "reset-failed", UNIT)
