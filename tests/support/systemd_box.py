@@ -156,10 +156,10 @@ class SystemdBox:
         self._group.mkdir()
         enter_group = f"echo $$ > {self._group}/cgroup.procs && exec " + '"$@"'
         inner = [sys.executable, "-I", str(Path(__file__).resolve()), str(self._folder)]
+        outer = ["unshare", *NAMESPACES, "--fork", "--kill-child", *inner]
         with (self._folder / "console.log").open("wb") as console:
             self._outer = subprocess.Popen(
-                ["sh", "-c", enter_group, "sh"]
-                + ["unshare", *NAMESPACES, "--fork", "--kill-child", *inner],
+                ["sh", "-c", enter_group, "sh", *outer],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
