@@ -1,0 +1,146 @@
+"""Ending a whole family: TERM, CONT for what is stopped, grace, KILL, and gone for certain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+
+from stepwarden.clock import Clock
+from stepwarden.core.deadline import Deadline, clamp_timeout, earliest, elapsed
+from stepwarden.core.evidence import ProcessId
+from stepwarden.edge.family import Family
+from stepwarden.edge.process_probe import alive
+from stepwarden.edge.process_table import ProcessTable
+from stepwarden.edge.signals import send
+
+_FIRST_LOOK = 0.005  # seconds to the first look for new members; each wait doubles
+_SLOWEST_LOOK = 0.25
+_WATCHED = 64  # descriptors of ours that one burial may take; the looks find the rest
+_NAMED = 10  # pids in one sentence
+
+
+async def bury(
+    family: Family,
+    grace: float,
+    kill_wait: float,
+    clock: Clock,
+    report: Callable[[str], None],
+    *,
+    stop_signal: int = signal.SIGTERM,
+) -> frozenset[ProcessId]:
+    """End every process of `family`; returns those that cannot be ended, none as a rule.
+
+    `stop_signal` goes to every member, not to main alone: a shell that waits for its child passes
+    nothing on, and a worker in a session of its own would outlive a polite main. After `grace`
+    seconds KILL goes to what is left, and `kill_wait` seconds later the rest is returned. Members
+    that are born meanwhile get the same. `report` takes one sentence for each stage.
+    """
+    burial = _Burial(family, clock, report)
+    began = clock.monotonic()
+    if not await burial.stage(stop_signal, Deadline.after(began, grace)):
+        await burial.stage(signal.SIGKILL, Deadline.after(clock.monotonic(), kill_wait))
+    left = frozenset(burial.look())
+    if left:
+        report(f"cannot be ended: {_named(left)}")
+    else:
+        report(f"every process is gone after {elapsed(began, clock.monotonic()):.2f} s")
+    return left
+
+
+class _Burial:
+    def __init__(self, family: Family, clock: Clock, report: Callable[[str], None]) -> None:
+        self._family = family
+        self._clock = clock
+        self._report = report
+        self._table = ProcessTable([])
+
+    def look(self) -> set[ProcessId]:
+        """A fresh snapshot; the members that can still run."""
+        self._table = ProcessTable.scan()
+        self._family.observe(self._table)
+        return self._family.members(self._table)
+
+    async def stage(self, sig: int, deadline: Deadline) -> bool:
+        """Send `sig` to each member once, until all are gone (True) or the deadline passes."""
+        done: set[ProcessId] = set()
+        pause = _FIRST_LOOK
+        while True:
+            members = self.look()
+            # Before it may be said that all are gone, those without known ancestry are looked for.
+            if (not members or not done) and await self._family.search(self._table):
+                members = self.look()
+            if not members:
+                return True
+            if members - done:
+                pause = _FIRST_LOOK
+            self._signal(members - done, sig)
+            self._wake(members)
+            done |= members
+            now = self._clock.monotonic()
+            if deadline.passed(now):
+                return False
+            wait = earliest(deadline, Deadline.after(now, pause)).remaining(now)
+            await _until_gone(members, wait)
+            pause = min(2 * pause, _SLOWEST_LOOK)
+
+    def _signal(self, members: Collection[ProcessId], sig: int) -> None:
+        sent = [process for process in sorted(members) if send(process, sig)]
+        if sent:
+            self._report(f"{signal.Signals(sig).name} sent to {_named(sent)}")
+
+    def _wake(self, members: Iterable[ProcessId]) -> None:
+        """A stopped process takes no TERM until it goes on."""
+        for process in sorted(members):
+            entry = self._table.find(process)
+            if entry is not None and entry.stopped:
+                send(process, signal.SIGCONT)
+                self._report(f"SIGCONT sent to stopped pid {process.pid}")
+
+
+async def _until_gone(members: Collection[ProcessId], timeout: float | None) -> None:
+    """Wait until all (of the first few) of `members` have ended, or until the timeout."""
+    loop = asyncio.get_running_loop()
+    waiting: set[int] = set()
+    all_gone = loop.create_future()
+
+    def ended(descriptor: int) -> None:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+        waiting.discard(descriptor)
+        if not waiting and not all_gone.done():
+            all_gone.set_result(None)
+
+    try:
+        for process in sorted(members)[:_WATCHED]:
+            descriptor = _open(process)
+            if descriptor is not None:
+                waiting.add(descriptor)
+                loop.add_reader(descriptor, ended, descriptor)
+        # Without a descriptor (our limit is reached) the timeout alone says when to look again.
+        if waiting or any(map(alive, members)):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(all_gone, clamp_timeout(timeout))
+    finally:
+        for descriptor in list(waiting):
+            ended(descriptor)
+
+
+def _open(process: ProcessId) -> int | None:
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return None
+    if alive(process):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _named(processes: Collection[ProcessId]) -> str:
+    pids = sorted(process.pid for process in processes)
+    names = ", ".join(map(str, pids[:_NAMED]))
+    more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
+    return f"{len(pids)} process{'es' if len(pids) > 1 else ''}: {names}{more}"

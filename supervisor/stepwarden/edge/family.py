@@ -1,0 +1,140 @@
+"""Which processes belong to one incarnation, remembered while they live.
+
+After a parent's death nothing in the kernel says whose child a process was. So every snapshot is
+used to note each (pid, start time) that is a descendant of a known one or in a session that a
+known one leads. What was missed (a double fork between two snapshots) is found by the marker in
+its environment or by its use of the incarnation's page directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from stepwarden.core.evidence import ProcessId
+from stepwarden.edge import traces
+from stepwarden.edge.process_table import Proc, ProcessTable
+from stepwarden.edge.signals import is_untouchable
+
+
+def _nobody() -> Collection[int]:
+    return ()
+
+
+class Family:
+    """The processes of one incarnation.
+
+    `incarnation`: the value of its marker in the environment. `page_dir`: where its pages lie.
+    `barred`: gives the pids of other families' main processes; they and their descendants are
+    never members, nor is the supervisor itself.
+    """
+
+    def __init__(
+        self,
+        main: ProcessId,
+        incarnation: str,
+        page_dir: Path | None = None,
+        barred: Callable[[], Collection[int]] = _nobody,
+    ) -> None:
+        self.main = main
+        self._incarnation = incarnation
+        self._page_dir = page_dir
+        self._barred = barred
+        self._known: set[ProcessId] = {main}
+        self._sessions: dict[int, int] = {}  # session: start ticks of its leader
+        self._strangers: set[ProcessId] = set()  # orphans whose environment was read once
+
+    @property
+    def known(self) -> frozenset[ProcessId]:
+        """Every remembered process that was alive at the last `observe`."""
+        return frozenset(self._known)
+
+    def adopt(self, process: ProcessId) -> bool:
+        """Remember a process that proved that it belongs here (it holds a page's lock).
+
+        False, and nothing is remembered, for the supervisor, its ancestors and other families.
+        """
+        if is_untouchable(process.pid) or process.pid in self._barred():
+            return False
+        self._known.add(process)
+        return True
+
+    def observe(self, table: ProcessTable) -> None:
+        """Take a snapshot in: note new members, forget those that are gone. Cheap."""
+        barred = frozenset(self._barred()) - {self.main.pid} | {os.getpid()}
+        count = -1
+        found: dict[ProcessId, Proc] = {}
+        self._drop_sessions_taken_over(table)
+        while len(found) != count:
+            count = len(found)
+            found = table.descendants(self._known, barred)
+            self._known |= found.keys()
+            self._note_sessions(found)
+            self._known |= {
+                entry.process
+                for session in self._sessions
+                for entry in table.in_session(session)
+                if entry.pid not in barred
+            }
+            self._known |= self._marked_orphans(table, barred)
+        self._known = set(found)
+        inhabited = {entry.session for entry in found.values()}
+        self._sessions = {
+            session: start_ticks
+            for session, start_ticks in self._sessions.items()
+            if session in inhabited
+        }
+
+    def members(self, table: ProcessTable) -> set[ProcessId]:
+        """The remembered processes that can still run, by this snapshot."""
+        return {
+            process
+            for process in self._known
+            if (entry := table.find(process)) is not None and not entry.gone
+        }
+
+    async def search(self, table: ProcessTable) -> bool:
+        """Look at every process younger than main for our marker and pages; True: some were found.
+
+        Costly, for burying only; the loop gets its turns meanwhile.
+        """
+        barred = table.descendants(
+            entry.process for pid in self._barred() if (entry := table.by_pid.get(pid))
+        )
+        suspects = [
+            entry.process
+            for entry in table.by_pid.values()
+            if entry.start_ticks >= self.main.start_ticks
+            and not entry.gone
+            and entry.process not in self._known
+            and entry.process not in barred
+        ]
+        found = await traces.search(suspects, self._incarnation, self._page_dir)
+        adopted = [process for process in found if self.adopt(process)]
+        return bool(adopted)
+
+    def _note_sessions(self, found: dict[ProcessId, Proc]) -> None:
+        for process, entry in found.items():
+            if entry.session == process.pid:
+                self._sessions[entry.session] = process.start_ticks
+
+    def _drop_sessions_taken_over(self, table: ProcessTable) -> None:
+        # The kernel gives a session's number to nobody else while one process is in it. A leader
+        # with another start time so means that ours are gone and the number belongs to strangers.
+        for session, start_ticks in list(self._sessions.items()):
+            leader = table.by_pid.get(session)
+            if leader is not None and leader.start_ticks != start_ticks:
+                del self._sessions[session]
+
+    def _marked_orphans(self, table: ProcessTable, barred: frozenset[int]) -> set[ProcessId]:
+        """Children that the kernel gave to us, the subreaper, and that carry our marker."""
+        orphans = {
+            entry.process
+            for entry in table.children(os.getpid())
+            if entry.pid not in barred and entry.process not in self._known
+        }
+        unread = orphans - self._strangers
+        marked = {process for process in unread if traces.is_marked(process, self._incarnation)}
+        self._strangers = (self._strangers & orphans) | (unread - marked)
+        return marked

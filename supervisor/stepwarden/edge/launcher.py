@@ -1,0 +1,227 @@
+"""Starts workers through a small launcher process, so that no exec can hold the loop.
+
+`os.posix_spawn` returns only when the exec is done and keeps the interpreter lock until then: on a
+hung file system, or a file with a write lease on it, the whole supervisor would stand. So only our
+own interpreter is ever spawned, ahead of time; that spare takes a request, sets itself up and
+execs the operator's path while we watch its socket under a limit. Exec keeps the pid, so the
+worker is our direct child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepwarden.clock import Clock, SystemClock
+from stepwarden.core.deadline import Deadline
+from stepwarden.core.evidence import ProcessId
+from stepwarden.edge import signals
+from stepwarden.edge.launch_program import CHANNEL
+from stepwarden.edge.process_probe import identify
+from stepwarden.errors import StepwardenError
+
+_PROGRAM = str(Path(__file__).with_name("launch_program.py"))
+_OUT_OF_THE_WAY = 10  # descriptors from here on cannot collide with those set up in the child
+_ANSWER_BYTES = 8192
+_CLOSE_SECONDS = 1.0
+
+
+class SpawnFailed(StepwardenError):
+    """The worker could not be started; the text says what failed, where, and the errno."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """What to start: in a session of its own, without our descriptors, mask or ignored signals.
+
+    `argv[0]` without a slash is looked up in the PATH of `env`; with one it is relative to `cwd`.
+    `cwd` None: ours. `stdout_path`: output and errors are appended there; None: they go to ours.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str | None = None
+    stdout_path: str | None = None
+
+    def encoded(self) -> bytes:
+        """The request as the launcher process reads it."""
+        request = {
+            "argv": [_as_latin1(word) for word in self.argv],
+            "env": {_as_latin1(key): _as_latin1(value) for key, value in self.env.items()},
+            "cwd": None if self.cwd is None else _as_latin1(self.cwd),
+            "stdout": None if self.stdout_path is None else _as_latin1(self.stdout_path),
+        }
+        return json.dumps(request).encode("ascii")
+
+
+class Launcher:
+    """Keeps one spare launcher process ready, so that a start costs no interpreter start."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = SystemClock() if clock is None else clock
+        self._spare: _Spare | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Make the first spare; SpawnFailed where not even that works."""
+        self._spare = _Spare.make()
+
+    async def spawn(self, spec: LaunchSpec, limit: float) -> ProcessId:
+        """Start a worker and return once it has exec'd, within `limit` seconds.
+
+        SpawnFailed: it does not run, and its launcher process has ended or has been killed.
+        A worker may have ended again before this returns: `Reaper.exit_of` knows.
+        """
+        deadline = Deadline.after(self._clock.monotonic(), limit)
+        request = spec.encoded()
+        try:
+            # A spare can have died while it waited; the second one is fresh.
+            for spare in (self._take(), None):
+                process = await self._exec(spare or _Spare.make(), spec, request, deadline)
+                if process is not None:
+                    return process
+        finally:
+            asyncio.get_running_loop().call_soon(self._refill)
+        raise SpawnFailed(f"cannot start {spec.argv[0]!r}: the launcher process ended by itself")
+
+    async def close(self) -> None:
+        """End the spare. Workers are left alone."""
+        self._closed = True
+        spare = self._take()
+        if spare is None:
+            return
+        spare.kill()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await spare.read_to_end()
+        spare.close()
+
+    async def _exec(
+        self, spare: _Spare, spec: LaunchSpec, request: bytes, deadline: Deadline
+    ) -> ProcessId | None:
+        """The running worker; None where the spare had died before it took the request."""
+        try:
+            async with asyncio.timeout(deadline.remaining(self._clock.monotonic())):
+                await spare.exchange(request)
+        except TimeoutError:
+            spare.take_what_arrived()
+        except asyncio.CancelledError:
+            spare.kill()
+            raise
+        finally:
+            spare.close()
+        if not spare.ended:
+            spare.kill()
+            raise SpawnFailed(f"cannot start {spec.argv[0]!r}: exec took longer than the limit")
+        if len(spare.answer) > 1:
+            raise SpawnFailed(spare.answer[1:].decode("utf-8", "replace"))
+        return spare.process if spare.answer else None
+
+    def _take(self) -> _Spare | None:
+        spare, self._spare = self._spare, None
+        return spare
+
+    def _refill(self) -> None:
+        if self._spare is None and not self._closed:
+            # Out of processes or descriptors: the next spawn tries again and says so.
+            with suppress(SpawnFailed):
+                self._spare = _Spare.make()
+
+
+class _Spare:
+    """One launcher process that waits for its request.
+
+    `answer`: what it said, "+" first; `ended`: its side of the socket is closed, by exec or death.
+    """
+
+    def __init__(self, process: ProcessId, channel: socket.socket) -> None:
+        self.process = process
+        self.answer = b""
+        self.ended = False
+        self._channel = channel
+
+    @classmethod
+    def make(cls) -> _Spare:
+        """Spawn one; a few milliseconds of our own interpreter, never of an operator's path."""
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise SpawnFailed(f"cannot make a launcher process: {error}") from None
+        with theirs:
+            try:
+                pid = _spawn_program(theirs)
+            except OSError as error:
+                ours.close()
+                raise SpawnFailed(f"cannot make a launcher process: {error}") from None
+        ours.setblocking(False)
+        # Nobody has reaped it yet, the reaper runs on this very loop: it is there, dead or alive.
+        return cls(identify(pid) or ProcessId(pid, 0), ours)
+
+    async def exchange(self, request: bytes) -> None:
+        """Hand the request over and read the answer up to the end."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            await asyncio.get_running_loop().sock_sendall(self._channel, request)
+            self._channel.shutdown(socket.SHUT_WR)
+        await self.read_to_end()
+
+    async def read_to_end(self) -> None:
+        """Read until the other side is closed."""
+        loop = asyncio.get_running_loop()
+        while not self.ended:
+            try:
+                self._note(await loop.sock_recv(self._channel, _ANSWER_BYTES))
+            except ConnectionResetError:
+                self.ended = True
+
+    def take_what_arrived(self) -> None:
+        """Read what is there already, without waiting."""
+        with suppress(BlockingIOError):
+            while not self.ended:
+                try:
+                    self._note(self._channel.recv(_ANSWER_BYTES))
+                except ConnectionResetError:
+                    self.ended = True
+
+    def kill(self) -> None:
+        """End the process, whatever it is by now."""
+        signals.send(self.process, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of our end; a spare without a request ends by that."""
+        self._channel.close()
+
+    def _note(self, data: bytes) -> None:
+        self.answer += data
+        self.ended = not data
+
+
+def _spawn_program(channel: socket.socket) -> int:
+    source = fcntl.fcntl(channel.fileno(), fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY)
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", "-E", _PROGRAM],
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, source, CHANNEL),
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+        )
+    finally:
+        os.close(source)
+
+
+def _as_latin1(text: str) -> str:
+    return os.fsencode(text).decode("latin-1")

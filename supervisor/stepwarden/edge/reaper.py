@@ -1,0 +1,93 @@
+"""The only place that waits for children: reaps everything, tells how each of them ended.
+
+The supervisor is a child subreaper: what its workers orphan becomes its child, is seen and is
+reaped. Whoever used asyncio's or subprocess' own waiting beside this would lose exit codes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+
+from stepwarden.core.evidence import Exit, ProcessId
+from stepwarden.edge.process_table import read_process
+
+_PR_SET_CHILD_SUBREAPER = 36
+_REAPED_PER_TURN = 256  # then the loop gets its turn; a flood of orphans must not hold it
+_REMEMBERED = 1024
+
+
+class Reaper:
+    """Calls `on_exit(pid, how)` on the loop for every child that ended, strangers included."""
+
+    def __init__(self, on_exit: Callable[[int, Exit], None]) -> None:
+        self._on_exit = on_exit
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._recent: dict[ProcessId, Exit] = {}
+
+    def start(self) -> None:
+        """Begin, on the running loop of the main thread; children that ended before are told."""
+        become_subreaper()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        self._loop.call_soon(self._reap)
+
+    def stop(self) -> None:
+        """Leave children alone from now on."""
+        if self._loop is not None:
+            self._loop.remove_signal_handler(signal.SIGCHLD)
+            self._loop = None
+
+    def exit_of(self, process: ProcessId) -> Exit | None:
+        """How a process ended that was reaped lately; None for one that was not.
+
+        For a worker that ended before its starter could note its pid down.
+        """
+        return self._recent.get(process)
+
+    def _reap(self) -> None:
+        if self._loop is None:
+            return
+        for _ in range(_REAPED_PER_TURN):
+            if not self._reap_one(self._loop):
+                return
+        self._loop.call_soon(self._reap)
+
+    def _reap_one(self, loop: asyncio.AbstractEventLoop) -> bool:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return False
+            # Its start time can be read only as long as it is not reaped.
+            entry = read_process(ended.si_pid)
+            os.waitid(os.P_PID, ended.si_pid, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            return False
+        how = _how(ended)
+        if entry is not None:
+            self._remember(entry.process, how)
+        try:
+            self._on_exit(ended.si_pid, how)
+        except Exception as error:  # one bad handler must not leave the others unreaped
+            loop.call_exception_handler({"message": "exit handler failed", "exception": error})
+        return True
+
+    def _remember(self, process: ProcessId, how: Exit) -> None:
+        self._recent[process] = how
+        if len(self._recent) > _REMEMBERED:
+            del self._recent[next(iter(self._recent))]
+
+
+def become_subreaper() -> bool:
+    """Make orphans of our descendants our children; False where the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return int(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0
+
+
+def _how(ended: os.waitid_result) -> Exit:
+    if ended.si_code == os.CLD_EXITED:
+        return Exit(code=ended.si_status)
+    return Exit(signal=ended.si_status)
