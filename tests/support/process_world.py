@@ -29,12 +29,14 @@ class World:
 
     def __init__(self) -> None:
         self.exits: dict[int, Exit] = {}
+        self.loop = asyncio.get_running_loop()
+        self.on_exit: Callable[[int, Exit], None] = self.exits.__setitem__
         self.reaper = Reaper(self._note)
         self.launcher = Launcher()
         self.started: list[ProcessId] = []
 
     def _note(self, pid: int, how: Exit) -> None:
-        self.exits[pid] = how
+        self.on_exit(pid, how)
 
     async def python(self, code: str, *args: str, **env: str) -> ProcessId:
         """Start a small Python program."""

@@ -63,21 +63,14 @@ class Family:
     def observe(self, table: ProcessTable) -> None:
         """Take a snapshot in: note new members, forget those that are gone. Cheap."""
         barred = frozenset(self._barred()) - {self.main.pid} | {os.getpid()}
-        count = -1
-        found: dict[ProcessId, Proc] = {}
         self._drop_sessions_taken_over(table)
-        while len(found) != count:
-            count = len(found)
+        while True:
             found = table.descendants(self._known, barred)
-            self._known |= found.keys()
             self._note_sessions(found)
-            self._known |= {
-                entry.process
-                for session in self._sessions
-                for entry in table.in_session(session)
-                if entry.pid not in barred
-            }
-            self._known |= self._marked_orphans(table, barred)
+            missed = self._in_our_sessions(table, barred) | self._marked_orphans(table, barred)
+            if missed <= found.keys():
+                break
+            self._known |= missed
         self._known = set(found)
         inhabited = {entry.session for entry in found.values()}
         self._sessions = {
@@ -126,6 +119,14 @@ class Family:
             leader = table.by_pid.get(session)
             if leader is not None and leader.start_ticks != start_ticks:
                 del self._sessions[session]
+
+    def _in_our_sessions(self, table: ProcessTable, barred: frozenset[int]) -> set[ProcessId]:
+        return {
+            entry.process
+            for session in self._sessions
+            for entry in table.in_session(session)
+            if entry.pid not in barred
+        }
 
     def _marked_orphans(self, table: ProcessTable, barred: frozenset[int]) -> set[ProcessId]:
         """Children that the kernel gave to us, the subreaper, and that carry our marker."""

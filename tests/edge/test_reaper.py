@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from stepwarden.core.evidence import Exit
+from stepwarden.edge.process_table import ProcessTable
+from support.process_world import run, text_of, until, world
+
+ORPHANS = """
+import os, sys, time
+for _ in range(200):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            time.sleep(0.5)
+        os._exit(0)
+    os.wait()
+open(sys.argv[1], "w").write("done\\n")
+time.sleep(600)
+"""
+
+
+def test_o_proc_4_orphans_are_reaped_and_exit_codes_are_kept(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world() as here:
+            await here.python(ORPHANS, str(tmp_path / "done"))
+            second = await here.python("import time; time.sleep(0.5); raise SystemExit(7)")
+            await text_of(tmp_path / "done")
+            assert await here.exit_of(second) == Exit(code=7)
+            await until(lambda: len(here.exits) >= 201)
+            mine = ProcessTable.scan().children(os.getpid())
+            assert not [entry for entry in mine if entry.gone]
+
+    run(story())
+
+
+def test_a_failing_handler_loses_no_exit() -> None:
+    async def story() -> None:
+        async with world() as here:
+            seen: list[str] = []
+            loop = here.loop
+            loop.set_exception_handler(lambda _, context: seen.append(context["message"]))
+
+            def fail(pid: int, how: Exit) -> None:
+                raise ValueError(pid, how)
+
+            here.on_exit = fail
+            first = await here.python("raise SystemExit(3)")
+            second = await here.python("raise SystemExit(4)")
+            assert await here.exit_of(first) == Exit(code=3)
+            assert await here.exit_of(second) == Exit(code=4)
+            assert seen[:2] == ["exit handler failed"] * 2
+
+    run(story())
+
+
+def test_signals_and_core_dumps_are_told_apart_from_codes() -> None:
+    async def story() -> None:
+        async with world() as here:
+            code = "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0));"
+            process = await here.python(code + "os.kill(os.getpid(), 11)")
+            assert await here.exit_of(process) == Exit(signal=11)
+
+    run(story())
