@@ -1,0 +1,49 @@
+"""What the supervisor told this process through its environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stepwarden_proto.page import (
+    ENV_INCARNATION,
+    ENV_PAGE_DIR,
+    ENV_TARGET,
+    ENV_TOKEN,
+    ENV_WORKER,
+)
+
+MAX_RANK_CHARACTERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where to report. `target` or `page_dir` may be "" (not given), never both."""
+
+    worker: str
+    incarnation: str
+    target: str
+    token: str
+    page_dir: str
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings | None:
+    """The settings in `environ`; None where no supervisor asks for reports."""
+    target = environ.get(ENV_TARGET, "")
+    page_dir = environ.get(ENV_PAGE_DIR, "")
+    if not target and not page_dir:
+        return None
+    return Settings(
+        worker=environ.get(ENV_WORKER, ""),
+        incarnation=environ.get(ENV_INCARNATION, ""),
+        target=target,
+        token=environ.get(ENV_TOKEN, ""),
+        page_dir=page_dir,
+    )
+
+
+def clean_rank(rank: object) -> str:
+    """`rank` as it may stand in a file name: letters, digits and ``_.-``, at most 64 of them."""
+    text = re.sub(r"[^A-Za-z0-9_.-]", "_", str(rank)).lstrip(".")
+    return text[:MAX_RANK_CHARACTERS] or "0"
