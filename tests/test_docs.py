@@ -1,0 +1,44 @@
+"""The docs say what the code says: the picture of the states, exit codes, links, file names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from stepwarden.core.clocks import Cause
+from stepwarden.core.event import Kind
+from stepwarden.core.lifecycle import State, diagram
+from stepwarden.errors import ExitCode
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+PICTURE = re.compile(r"<!-- lifecycle:[^\n]*-->\n```text\n(.*?)```\n<!-- /lifecycle -->", re.DOTALL)
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/states.md"])
+def test_the_picture_of_the_states_is_printed_from_the_table(name: str) -> None:
+    found = PICTURE.search(page(name))
+    assert found is not None
+    assert found[1] == diagram() + "\n"
+
+
+@pytest.mark.parametrize("code", list(ExitCode))
+def test_the_readme_names_every_exit_code(code: ExitCode) -> None:
+    assert f"\n| {code.value} | " in page("README.md")
+
+
+@pytest.mark.parametrize("word", [*State, *Cause, *Kind])
+def test_the_page_of_states_explains_every_state_cause_and_event(word: str) -> None:
+    assert f"\n| `{word}` | " in page("docs/states.md")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = LINK.findall(path.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (path.parent / target).exists()] == []
