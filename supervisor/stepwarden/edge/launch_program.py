@@ -69,10 +69,23 @@ def _become(request: dict[str, Any]) -> None:
         _attempt("enter the working directory", os.chdir, request["cwd"].encode("latin-1"))
     if request["stdout"] is not None:
         _redirect(request["stdout"].encode("latin-1"))
+    _lose_protection()
     # Python ignores these two for itself, and what is ignored stays so over exec.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     _attempt("start", lambda path: os.execvpe(path, argv, env), argv[0])
+
+
+def _lose_protection() -> None:
+    # The service manager may spare the supervisor when memory runs out; a worker, which is where
+    # the memory is, must not inherit that. Raising one's own score needs no privilege.
+    try:
+        with open("/proc/self/oom_score_adj", "r+", encoding="ascii") as score:
+            if int(score.read()) < 0:
+                score.seek(0)
+                score.write("0")
+    except (OSError, ValueError):  # no such file, or not ours to change: start it all the same
+        return
 
 
 def _redirect(path: bytes) -> None:
