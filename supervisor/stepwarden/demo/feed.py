@@ -55,9 +55,10 @@ class Feed:
 
     def _read(self) -> None:
         assert self._command.stdout is not None
-        for line in self._command.stdout:
-            if line.startswith("{"):
-                self._queue.put(json.loads(line))
+        with self._command.stdout as lines:
+            for line in lines:
+                if line.startswith("{"):
+                    self._queue.put(json.loads(line))
         self._queue.put(None)
 
 

@@ -106,12 +106,13 @@ class Server:
 
     def serve(self) -> None:
         """Step in a thread and answer control requests here, until SIGTERM."""
+        listener = None if self._options.control is None else control.listen(self._options.control)
         self._stepper.start()
         say(f"serving, up to {self.engine.max_num_seqs} sequences")
-        if self._options.control is None:
+        if listener is None:
             signal.pause()
             return
-        with control.listen(self._options.control) as listener:
+        with listener:
             control.serve(listener, self._answer)
 
     def stop(self) -> None:
