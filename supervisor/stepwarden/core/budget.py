@@ -46,7 +46,7 @@ class Formula:
 
     def smallest(self) -> float:
         """No step of any shape has a smaller budget than this."""
-        return min(self.base, self.maximum)
+        return min(self.base + self.per_seq, self.maximum)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class Trigger(StrEnum):
     READY = "ready"
     DEADLINE_PASSED = "a deadline passes"
     CLEARED = "every late thing ended by itself"
+    CLEARED_UNREADY = "every late thing ended by itself, not ready yet"
     WINDOW_GRANTED = "window over, still working"
     CONDEMNED = "window over, not working, or hard cap"
     GONE = "its process ended"
@@ -46,6 +47,7 @@ class Trigger(StrEnum):
     BURIED_SPENT = "tree gone, restart budget spent"
     UNKILLABLE = "something cannot be killed"
     FREED = "the unkillable is gone at last"
+    FREED_UNWANTED = "the unkillable is gone, no restart wanted"
     DELAY_OVER = "restart delay over"
     STOP = "operator: stop"
     RESTART = "operator: restart"
@@ -61,6 +63,7 @@ TABLE: dict[tuple[State, Trigger], State] = {
     (S.STARTING, T.DEADLINE_PASSED): S.UNHEALTHY,
     (S.HEALTHY, T.DEADLINE_PASSED): S.UNHEALTHY,
     (S.UNHEALTHY, T.CLEARED): S.HEALTHY,
+    (S.UNHEALTHY, T.CLEARED_UNREADY): S.STARTING,
     (S.UNHEALTHY, T.WINDOW_GRANTED): S.UNHEALTHY,
     (S.UNHEALTHY, T.CONDEMNED): S.DEAD,
     (S.STARTING, T.GONE): S.DEAD,
@@ -71,6 +74,7 @@ TABLE: dict[tuple[State, Trigger], State] = {
     (S.DEAD, T.BURIED_SPENT): S.FAILED,
     (S.DEAD, T.UNKILLABLE): S.FAILED,
     (S.FAILED, T.FREED): S.RESTARTING,
+    (S.FAILED, T.FREED_UNWANTED): S.STOPPED,
     (S.RESTARTING, T.DELAY_OVER): S.STARTING,
     (S.STARTING, T.STOP): S.STOPPING,
     (S.HEALTHY, T.STOP): S.STOPPING,

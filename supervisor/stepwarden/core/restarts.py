@@ -45,8 +45,9 @@ def delay(ledger: Ledger, policy: RestartPolicy, spread: float) -> float:
     `spread` lies in -1..1, drawn by the caller; the delay moves by up to `jitter` of itself, so
     that workers which died together do not come back together.
     """
-    exponent = min(max(0, ledger.streak - 1), 64)
-    plain = min(policy.delay * policy.factor**exponent, policy.max_delay)
+    plain = min(policy.delay, policy.max_delay)
+    for _ in range(min(max(0, ledger.streak - 1), 64)):  # a power of a large factor overflows
+        plain = min(plain * policy.factor, policy.max_delay)
     return max(0.0, plain * (1.0 + policy.jitter * max(-1.0, min(1.0, spread))))
 
 

@@ -67,7 +67,7 @@ def measured(measurement: Measurement | None, busy_cpu: float) -> str:
     """What the window showed."""
     if measurement is None:
         return "CPU unknown"
-    if measurement.state in {"T", "t"}:
+    if measurement.state == "T":
         return "its process is stopped (state T)"
     if measurement.state == "Z":
         return "its process is a zombie"

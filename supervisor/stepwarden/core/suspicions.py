@@ -18,7 +18,7 @@ from stepwarden.core.evidence import CpuSample, WorkerEvidence
 from stepwarden.core.lifecycle import Trigger
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.verdict import Judgement, Ruling, Suspicion, judge, open_suspicion
-from stepwarden.core.worker import Outcome, die
+from stepwarden.core.worker import Outcome, WorkerState, die
 
 Passed = dict[tuple[str, Cause, int], RunningClock]
 """Clocks whose deadline has passed, by key."""
@@ -33,11 +33,33 @@ def weigh(
     now: float,
 ) -> None:
     """Bring the suspicions up to date: clear, judge, open, and recover when none is left."""
+    starts = _late_starts(outcome.state.suspicions)
     _clear(outcome, passed, evidence, now)
     if not _judge_open(outcome, policy, evidence, awareness, now):
-        _open_new(outcome, policy, evidence, passed, now)
+        _open_new(outcome, policy, evidence, passed, starts, now)
         if not outcome.state.suspicions:
-            outcome.move(Trigger.CLEARED, now, "nothing is late any more")
+            _recover(outcome, now)
+
+
+def _late_starts(suspicions: tuple[Suspicion, ...]) -> dict[float, float]:
+    """Until when each late start (by its begin) had its first window whole.
+
+    One start is late under several names as its ranks attach one after the other; were each
+    given a first window of its own, a start that hangs would outlive its hard cap.
+    """
+    late = [s for s in suspicions if s.clock.cause is Cause.STARTUP]
+    return {
+        s.clock.began: min(o.whole_until for o in late if o.clock.began == s.clock.began)
+        for s in late
+    }
+
+
+def _recover(outcome: Outcome, now: float) -> None:
+    if outcome.state.ready:
+        outcome.move(Trigger.CLEARED, now, "nothing is late any more")
+    else:
+        text = "nothing is late any more; it is not ready yet"
+        outcome.move(Trigger.CLEARED_UNREADY, now, text)
 
 
 def _sample(evidence: WorkerEvidence, subject: str) -> CpuSample | None:
@@ -54,11 +76,14 @@ def _clear(
     now: float,
 ) -> None:
     kept: list[Suspicion] = []
+    starts = {clock.began for clock in passed.values() if clock.cause is Cause.STARTUP}
     for suspicion in outcome.state.suspicions:
         clock = passed.get(suspicion.clock.key)
         if clock is not None:
             kept.append(replace(suspicion, clock=clock))
             continue
+        if suspicion.clock.subject == WORKER and suspicion.clock.began in starts:
+            continue  # no false alarm: the same late start, now known by the name of its rank
         outcome.state = replace(outcome.state, false_alarms=outcome.state.false_alarms + 1)
         _note_false_alarm(outcome, suspicion, evidence, now)
     outcome.state = replace(outcome.state, suspicions=tuple(kept))
@@ -109,7 +134,7 @@ def _judge_open(
     ]
     for judgement in judgements:
         if judgement.ruling is Ruling.DEAD:
-            _condemn(outcome, policy, judgement, now)
+            _condemn(outcome, policy, evidence, judgement, now)
             return True
     outcome.state = replace(
         outcome.state, suspicions=tuple(judgement.suspicion for judgement in judgements)
@@ -120,7 +145,24 @@ def _judge_open(
     return False
 
 
-def _condemn(outcome: Outcome, policy: WorkerPolicy, judgement: Judgement, now: float) -> None:
+def well_until(state: WorkerState, evidence: WorkerEvidence, now: float) -> float:
+    """When this life was last known to be well: before anything that is late, or open, began.
+
+    Time spent in a hang is not stable uptime. A hang may last longer than `stable`, and would
+    otherwise forgive itself and be restarted for ever.
+    """
+    late = [suspicion.clock.began for suspicion in state.suspicions]
+    steps = [rank.oldest.begin for rank in evidence.ranks.values() if rank.oldest is not None]
+    return min([now, *late, *steps])
+
+
+def _condemn(
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    judgement: Judgement,
+    now: float,
+) -> None:
     clock = judgement.suspicion.clock
     text = sentences.ruled(judgement, policy.busy_cpu, now)
     percent = judgement.measurement.percent if judgement.measurement else None
@@ -132,6 +174,7 @@ def _condemn(outcome: Outcome, policy: WorkerPolicy, judgement: Judgement, now: 
         text,
         clock.cause,
         clock.subject,
+        well_until=well_until(outcome.state, evidence, now),
         ruling=judgement.ruling.value,
         cpu_percent=percent,
         windows=judgement.suspicion.windows,
@@ -161,13 +204,16 @@ def _open_new(
     policy: WorkerPolicy,
     evidence: WorkerEvidence,
     passed: Passed,
+    starts: dict[float, float],
     now: float,
 ) -> None:
     known = {suspicion.clock.key for suspicion in outcome.state.suspicions}
     for key, clock in passed.items():
         if key in known:
             continue
-        opened = open_suspicion(clock, policy.window, _sample(evidence, clock.subject), now)
+        sample = _sample(evidence, clock.subject)
+        had = starts.get(clock.began) if clock.cause is Cause.STARTUP else None
+        opened = open_suspicion(clock, policy.window, sample, now, had)
         outcome.state = replace(outcome.state, suspicions=(*outcome.state.suspicions, opened))
         text = sentences.suspected(clock, policy.window, now)
         numbers = _numbers(clock, now)

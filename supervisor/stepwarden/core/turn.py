@@ -20,11 +20,14 @@ from stepwarden.core.event import Kind
 from stepwarden.core.evidence import WorkerEvidence
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import AGENT_REQUIRED, WorkerPolicy
-from stepwarden.core.suspicions import weigh
+from stepwarden.core.suspicions import weigh, well_until
 from stepwarden.core.worker import Outcome, WorkerState, begin_life, die
 
 HEARTBEAT_SECONDS = 1.0
 """The loop turns at least this often, whatever it waits for."""
+
+SHORTEST_REST = 0.05
+"""For the sake of tiny budgets the loop turns no more often than this."""
 
 
 def clocks_of(
@@ -37,7 +40,7 @@ def clocks_of(
     """Every clock that runs for this worker; none for one that is not live."""
     if state.lifecycle not in lifecycle.LIVE:
         return ()
-    came_up = state.came_up | _up_now(evidence)
+    came_up = _came_up(state, evidence)
     ready = state.ready or _ready_now(policy, evidence, came_up)
     return running_clocks(Scene(policy, evidence, state.spawned_at, ready, came_up, awareness, now))
 
@@ -63,9 +66,9 @@ def next_wake(
         return earliest(state.restart_at, Deadline.after(now, HEARTBEAT_SECONDS))
     if state.lifecycle not in lifecycle.LIVE:
         return Deadline.after(now, HEARTBEAT_SECONDS)
-    rest = min(HEARTBEAT_SECONDS, policy.step.smallest()) if state.ready else HEARTBEAT_SECONDS
+    rest = max(SHORTEST_REST, min(HEARTBEAT_SECONDS, policy.step.smallest()))
     ahead = [c.deadline for c in clocks if not c.deadline.passed(now)]
-    windows = [Deadline(s.window_ends + awareness.lost(s.opened_at, now)) for s in state.suspicions]
+    windows = [s.due(awareness.lost(s.opened_at, now)) for s in state.suspicions]
     return earliest(Deadline.after(now, rest), *ahead, *windows)
 
 
@@ -86,23 +89,25 @@ def advance(
 
 
 def _gone(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, now: float) -> bool:
+    well = well_until(outcome.state, evidence, now)
     if evidence.spawn_error is not None:
         text = f"could not be started: {evidence.spawn_error}"
         outcome.state = replace(outcome.state, last_exit=text)
-        die(outcome, Trigger.GONE, policy, now, text, Cause.SPAWN)
+        die(outcome, Trigger.GONE, policy, now, text, Cause.SPAWN, well_until=now)
         return True
     if evidence.exit is not None:
         how = sentences.describe_exit(evidence.exit)
         clean = evidence.exit.code == 0
         outcome.state = replace(outcome.state, last_exit=how, clean_exit=clean)
         text = f"its main process ended by itself with {how}; ending what is left of its tree"
-        die(outcome, Trigger.GONE, policy, now, text, Cause.EXIT, exit=how)
+        die(outcome, Trigger.GONE, policy, now, text, Cause.EXIT, well_until=well, exit=how)
         return True
     for name, rank in evidence.ranks.items():
         if rank.lost and not rank.bye:
             pid = rank.process.pid if rank.process else 0
             text = f"process {pid} of {name} ended without saying bye; ending the whole tree"
-            die(outcome, Trigger.GONE, policy, now, text, Cause.RANK_EXIT, name, pid=pid)
+            cause = Cause.RANK_EXIT
+            die(outcome, Trigger.GONE, policy, now, text, cause, name, well_until=well, pid=pid)
             return True
     return False
 
@@ -115,7 +120,7 @@ def _live(
     now: float,
 ) -> None:
     clocks = clocks_of(outcome.state, policy, evidence, awareness, now)
-    outcome.state = replace(outcome.state, came_up=outcome.state.came_up | _up_now(evidence))
+    outcome.state = replace(outcome.state, came_up=_came_up(outcome.state, evidence))
     _note_silence(outcome, policy, evidence, awareness, now)
     _warn_rows(outcome, policy, clocks)
     if not outcome.state.ready and _ready_now(policy, evidence, outcome.state.came_up):
@@ -125,8 +130,10 @@ def _live(
     weigh(outcome, policy, evidence, awareness, passed, now)
 
 
-def _up_now(evidence: WorkerEvidence) -> frozenset[str]:
-    return frozenset(n for n, r in live_ranks(evidence).items() if not r.starting_up)
+def _came_up(state: WorkerState, evidence: WorkerEvidence) -> frozenset[str]:
+    """Ranks past loading. One that said bye has to come up again should it ever return."""
+    ranks = live_ranks(evidence)
+    return frozenset(n for n, r in ranks.items() if n in state.came_up or not r.starting_up)
 
 
 def _ready_now(policy: WorkerPolicy, evidence: WorkerEvidence, came_up: frozenset[str]) -> bool:
@@ -168,7 +175,7 @@ def _warn_rows(outcome: Outcome, policy: WorkerPolicy, clocks: tuple[RunningCloc
         if clock.step is None:
             continue
         seqs = clock.step.num_seqs
-        if seqs is None and "unknown" not in outcome.state.warned:
+        if (seqs is None or seqs < 1) and "unknown" not in outcome.state.warned:
             word = "unknown"
             text = f"a step with an unknown batch; its budget is that of {policy.max_num_seqs} seqs"
         elif seqs is not None and _beyond(policy, seqs) and "beyond" not in outcome.state.warned:

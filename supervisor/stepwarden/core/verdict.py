@@ -16,8 +16,13 @@ from stepwarden.core.clocks import RunningClock
 from stepwarden.core.deadline import Deadline, elapsed
 from stepwarden.core.evidence import CpuSample
 
-NOT_RUNNING_STATES = frozenset({"T", "t", "Z", "X"})
-"""Process states that cannot compute: stopped, traced, zombie, dead."""
+NOT_RUNNING_STATES = frozenset({"T", "Z", "X"})
+"""Process states that cannot compute: stopped, zombie, dead. Not "t": a profiler that looks at a
+working process holds it there for a moment, and its CPU says the rest."""
+
+MEASURED_SHARE = 0.5
+"""Two samples must span at least this part of a window to speak for it. CPU is counted in ticks
+of 10 ms, so samples that lie close together show nothing at all of a process that works."""
 
 
 class Activity(StrEnum):
@@ -38,16 +43,26 @@ class Measurement:
     state: str | None = None
 
 
-def measure(before: CpuSample | None, after: CpuSample | None, busy_cpu: float) -> Measurement:
+def measure(
+    before: CpuSample | None,
+    after: CpuSample | None,
+    busy_cpu: float,
+    *,
+    lost: float = 0.0,
+    at_least: float = 0.0,
+) -> Measurement:
     """Compare two samples of one rank; `busy_cpu` is in percent of one core.
 
-    A missing sample, or two of the same instant, gives UNKNOWN: the first sample of anything says
-    nothing about what it does.
+    A missing sample, two of the same instant, or two less than `at_least` seconds apart give
+    UNKNOWN: the first sample of anything says nothing about what it does. `lost`: seconds between
+    them in which our own host may have stood still, and the rank with it.
     """
     state = after.state if after is not None else None
-    low, high, seconds = _percent_bounds(before, after)
+    low, high, seconds = _percent_bounds(before, after, lost)
     if state in NOT_RUNNING_STATES:
         return Measurement(Activity.NOT_WORKING, low, seconds, state)
+    if seconds < at_least:
+        return Measurement(Activity.UNKNOWN, None, seconds, state)
     if low is not None and low > busy_cpu:
         return Measurement(Activity.WORKING, low, seconds, state)
     if high is not None and high <= busy_cpu:
@@ -56,12 +71,13 @@ def measure(before: CpuSample | None, after: CpuSample | None, busy_cpu: float) 
 
 
 def _percent_bounds(
-    before: CpuSample | None, after: CpuSample | None
+    before: CpuSample | None, after: CpuSample | None, lost: float
 ) -> tuple[float | None, float | None, float]:
     """Percent of a core at least and at most, and the seconds between the samples.
 
-    The two differ only where a process vanished: if its parent reaped it, the CPU time that it
-    had used before the window came back in the parent's total and must not count again.
+    The two differ where a process vanished (if its parent reaped it, the CPU time that it had
+    used before the window came back in the parent's total and must not count again), and where
+    time was lost: then nobody knows whether the rank ran meanwhile.
     """
     if before is None or after is None:
         return None, None, 0.0
@@ -70,7 +86,8 @@ def _percent_bounds(
         return None, None, 0.0
     gained = sum(elapsed(before.seconds.get(p, 0.0), total) for p, total in after.seconds.items())
     vanished = sum(total for p, total in before.seconds.items() if p not in after.seconds)
-    return 100.0 * elapsed(vanished, gained) / seconds, 100.0 * gained / seconds, seconds
+    ran = max(elapsed(lost, seconds), 0.01)
+    return 100.0 * elapsed(vanished, gained) / seconds, 100.0 * gained / ran, seconds
 
 
 class Ruling(StrEnum):
@@ -83,18 +100,32 @@ class Ruling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """One passed deadline that has not been explained away."""
+    """One passed deadline that has not been explained away.
+
+    `opened_at`, `window_ends`: the present retry window. `whole_until`: no verdict before it,
+    whatever the hard cap says, so that a worker that was HEALTHY gets its first window whole.
+    """
 
     clock: RunningClock
     opened_at: float
     window_ends: float
     baseline: CpuSample | None
+    whole_until: float
     windows: int = 1  # retry windows granted so far, this one included
 
     @property
     def key(self) -> tuple[str, str, int]:
         """Same key, same suspicion."""
         return self.clock.key
+
+    def due(self, lost: float) -> Deadline:
+        """When it is judged: at the end of its window, or at its hard cap where that is earlier.
+
+        `lost`: our own pauses since the window began, in seconds.
+        """
+        return Deadline(
+            min(self.window_ends + lost, max(self.clock.cap_at, self.whole_until + lost))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +139,20 @@ class Judgement:
 
 
 def open_suspicion(
-    clock: RunningClock, window: float, sample: CpuSample | None, now: float
+    clock: RunningClock,
+    window: float,
+    sample: CpuSample | None,
+    now: float,
+    whole_until: float | None = None,
 ) -> Suspicion:
-    """The deadline of `clock` has passed: start its first retry window."""
-    return Suspicion(clock, now, now + window, sample)
+    """The deadline of `clock` has passed: start its first retry window.
+
+    `whole_until`: set where the same lateness has had its first window under another name.
+    """
+    window_ends = now + window
+    return Suspicion(
+        clock, now, window_ends, sample, window_ends if whole_until is None else whole_until
+    )
 
 
 def judge(
@@ -124,16 +165,18 @@ def judge(
     lost: float = 0.0,
 ) -> Judgement:
     """Rule on a suspicion at `now`; `lost`: our own pauses since its window began, in seconds."""
-    if not Deadline(suspicion.window_ends + lost).passed(now):
+    if not suspicion.due(lost).passed(now):
         return Judgement(suspicion, Ruling.WAIT)
-    measurement = measure(suspicion.baseline, sample, busy_cpu)
+    span = elapsed(suspicion.opened_at, suspicion.window_ends)
+    measurement = measure(
+        suspicion.baseline, sample, busy_cpu, lost=lost, at_least=MEASURED_SHARE * span
+    )
     capped = Deadline(suspicion.clock.cap_at).passed(now)
     if capped or measurement.activity is Activity.NOT_WORKING:
         return Judgement(suspicion, Ruling.DEAD, measurement, capped)
     renewed = replace(
         suspicion,
-        # The first window is whole; later ones end at the hard cap at the latest.
-        window_ends=min(now + window, suspicion.clock.cap_at),
+        window_ends=now + window,
         opened_at=now,
         baseline=sample,
         windows=suspicion.windows + 1,

@@ -26,7 +26,8 @@ class WorkerState:
 
     `came_up`: ranks that are past loading. `silent`: ranks whose page moves without beats.
     `warned`: things said once per life. `leftovers`: processes of the last life that cannot be
-    killed; no new life begins beside them.
+    killed; no new life begins beside them. `stop_wanted`: the operator said stop last, which holds
+    even when the tree ends much later than it should.
     """
 
     name: str
@@ -42,6 +43,7 @@ class WorkerState:
     ledger: Ledger = field(default_factory=Ledger)
     restart_at: Deadline = field(default_factory=Deadline.never)
     restart_wanted: bool = False
+    stop_wanted: bool = False
     clean_exit: bool = False
     cause: str = ""
     sentence: str = ""
@@ -140,6 +142,7 @@ def begin_life(outcome: Outcome, trigger: Trigger, now: float, sentence: str) ->
         suspicions=(),
         restart_at=Deadline.never(),
         restart_wanted=False,
+        stop_wanted=False,
         clean_exit=False,
         leftovers=frozenset(),
     )
@@ -155,11 +158,16 @@ def die(
     sentence: str,
     cause: str,
     rank: str = "",
+    *,
+    well_until: float,
     **data: float | str | None,
 ) -> None:
-    """Enter DEAD: count the death and have the whole tree ended."""
+    """Enter DEAD: count the death and have the whole tree ended.
+
+    `well_until`: the end of its uptime, before whatever went wrong began.
+    """
     state = outcome.state
-    uptime = 0.0 if state.ready_at is None else elapsed(state.ready_at, now)
+    uptime = 0.0 if state.ready_at is None else elapsed(state.ready_at, well_until)
     ledger = restarts.record_death(state.ledger, policy.restart, uptime, now)
     outcome.state = replace(state, ledger=ledger, deaths=state.deaths + 1, suspicions=())
     outcome.move(trigger, now, sentence, cause, rank, **data)
@@ -181,7 +189,9 @@ def command(state: WorkerState, word: str, now: float) -> Outcome:
 def _start(outcome: Outcome, now: float) -> None:
     state = outcome.state
     if state.lifecycle is State.STOPPING:
-        outcome.state = replace(state, restart_wanted=True)
+        outcome.state = replace(state, restart_wanted=True, stop_wanted=False, ledger=Ledger())
+    elif state.lifecycle is State.DEAD:
+        _restart(outcome, now)
     elif state.lifecycle in lifecycle.RESTING or state.lifecycle is State.RESTARTING:
         outcome.state = replace(state, ledger=Ledger())
         begin_life(outcome, Trigger.START, now, "started by the operator")
@@ -189,7 +199,7 @@ def _start(outcome: Outcome, now: float) -> None:
 
 def _stop(outcome: Outcome, now: float) -> None:
     state = outcome.state
-    outcome.state = replace(state, restart_wanted=False, suspicions=())
+    outcome.state = replace(state, restart_wanted=False, stop_wanted=True, suspicions=())
     moved = outcome.move(Trigger.STOP, now, "stopped by the operator")
     if moved and state.lifecycle in lifecycle.LIVE:
         outcome.actions.append(EndTree(state.incarnation))
@@ -215,8 +225,11 @@ def buried(
 ) -> Outcome:
     """The tree of the present life has been ended, all but `leftovers`.
 
-    `spread` in -1..1 is the luck of the draw for the restart delay.
+    `spread` in -1..1 is the luck of the draw for the restart delay. A report for a worker whose
+    tree is not being ended, and of which nothing was left, is an old one and changes nothing.
     """
+    if state.lifecycle not in lifecycle.ENDING and not state.leftovers:
+        return Outcome(state)
     outcome = Outcome(replace(state, leftovers=leftovers))
     if leftovers:
         _stuck(outcome, leftovers, now)
@@ -225,9 +238,9 @@ def buried(
     elif state.lifecycle is State.STOPPING:
         outcome.move(Trigger.ENDED, now, "stopped by the operator; every process is gone")
     elif state.lifecycle is State.DEAD:
-        _after_burial(outcome, policy, now, spread, Trigger.BURIED)
-    elif state.lifecycle is State.FAILED and state.leftovers:
-        _after_burial(outcome, policy, now, spread, Trigger.FREED)
+        _after_burial(outcome, policy, now, spread)
+    elif state.lifecycle is State.FAILED:
+        _freed(outcome, policy, now, spread)
     return outcome
 
 
@@ -242,22 +255,48 @@ def _stuck(outcome: Outcome, leftovers: frozenset[ProcessId], now: float) -> Non
     )
 
 
-def _after_burial(
-    outcome: Outcome, policy: WorkerPolicy, now: float, spread: float, trigger: Trigger
-) -> None:
+def _freed(outcome: Outcome, policy: WorkerPolicy, now: float, spread: float) -> None:
+    """What could not be killed is gone at last: do what was to be done then."""
     state = outcome.state
-    used = state.ledger.used(policy.restart, now)
+    unwanted = not restarts.wants_restart(policy.restart, state.clean_exit)
+    if state.stop_wanted or (unwanted and not state.restart_wanted):
+        text = "every process is gone at last; not started again"
+        outcome.move(Trigger.FREED_UNWANTED, now, text)
+    elif restarts.spent(state.ledger, policy.restart, now):
+        # It stays FAILED; what changes is the reason, and that the operator may start it.
+        text = _gave_up(state, policy, now)
+        outcome.state = replace(state, sentence=text)
+        outcome.note(Kind.BURIAL, f"every process is gone at last; {text}")
+    else:
+        _delay_restart(outcome, policy, now, spread, Trigger.FREED)
+
+
+def _after_burial(outcome: Outcome, policy: WorkerPolicy, now: float, spread: float) -> None:
+    state = outcome.state
     if not restarts.wants_restart(policy.restart, state.clean_exit):
         text = f"every process is gone; not started again, restart.on is {policy.restart.on}"
         outcome.move(Trigger.BURIED_UNWANTED, now, text, state.cause)
     elif restarts.spent(state.ledger, policy.restart, now):
-        text = f"gave up after {used} deaths (restart.limit {policy.restart.limit})"
+        text = _gave_up(state, policy, now)
         outcome.move(Trigger.BURIED_SPENT, now, f"{text}; last: {state.sentence}", state.cause)
     else:
-        wait = restarts.delay(state.ledger, policy.restart, spread)
-        outcome.state = replace(outcome.state, restart_at=Deadline.after(now, wait))
-        text = (
-            f"every process is gone; next start in {sentences.seconds(wait)},"
-            f" {used} of {policy.restart.limit} deaths used"
-        )
-        outcome.move(trigger, now, text, state.cause, delay=wait)
+        _delay_restart(outcome, policy, now, spread, Trigger.BURIED)
+
+
+def _gave_up(state: WorkerState, policy: WorkerPolicy, now: float) -> str:
+    used = state.ledger.used(policy.restart, now)
+    return f"gave up after {used} deaths (restart.limit {policy.restart.limit})"
+
+
+def _delay_restart(
+    outcome: Outcome, policy: WorkerPolicy, now: float, spread: float, trigger: Trigger
+) -> None:
+    state = outcome.state
+    used = state.ledger.used(policy.restart, now)
+    wait = restarts.delay(state.ledger, policy.restart, spread)
+    outcome.state = replace(state, restart_at=Deadline.after(now, wait))
+    text = (
+        f"every process is gone; next start in {sentences.seconds(wait)},"
+        f" {used} of {policy.restart.limit} deaths used"
+    )
+    outcome.move(trigger, now, text, state.cause, delay=wait)
