@@ -1,0 +1,169 @@
+"""Reads the progress pages of one incarnation: what each rank does, even while it cannot speak.
+
+Two reads must agree on a word or a slot, because the writer's stores have no order on every
+machine and it never waits for us. Files that are not good pages are left alone.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stepwarden_proto.page import SLOT_WORDS
+from stepwarden_proto.ring import SLOT_STARTS
+
+from stepwarden.core.evidence import EndedStep, Lease, Step, Work
+from stepwarden.edge.page_file import OpenPage, full, open_page, parse_name, words_of
+from stepwarden.edge.page_view import Host, PageView, Stamps, build_view, this_host
+
+__all__ = ["EndedStep", "Lease", "PageReader", "PageView", "Step", "Work"]
+
+MAX_REREADS = 3
+MAX_PAGES = 256  # of one incarnation; more files than this are not looked at
+UNFINISHED_READS = 20
+"""How many reads long a file that is no good page (yet) is looked at again."""
+
+
+@dataclass(slots=True)
+class _Known:
+    page: OpenPage
+    stamps: Stamps = field(default_factory=Stamps)
+
+
+class PageReader:
+    """Reads the pages in one incarnation's directory and keeps them open.
+
+    `expect_uid`: pages of any other user are ignored; None: any user's are taken.
+    """
+
+    def __init__(self, directory: Path, expect_uid: int | None = None) -> None:
+        self._path = directory
+        self._expect_uid = expect_uid
+        self._host: Host = this_host()
+        self._directory = -1
+        self._listed: int | None = None  # st_mtime_ns of the directory when it was last listed
+        self._list_again = False
+        self._known: dict[str, _Known] = {}
+        self._unfinished: dict[str, int] = {}
+
+    def read(self, now: float) -> dict[str, PageView]:
+        """The view of each rank; `now` is the supervisor's monotonic time. Never raises.
+
+        Where a rank has several pages (a forked child took over), one whose writer lives wins,
+        then the one of the youngest process.
+        """
+        try:
+            self._look_for_pages()
+        except (OSError, ValueError):
+            self._listed = None
+        best: dict[str, PageView] = {}
+        for name, known in list(self._known.items()):
+            view = self._view(known, now)
+            if view is None:
+                self._forget(name)
+            elif view.rank not in best or _precedence(view) > _precedence(best[view.rank]):
+                best[view.rank] = view
+        return best
+
+    def close(self) -> None:
+        """Close every file. The reader can be used again; it then starts anew."""
+        for name in list(self._known):
+            self._forget(name)
+        self._unfinished.clear()
+        self._listed = None
+        self._close_directory()
+
+    def _view(self, known: _Known, now: float) -> PageView | None:
+        try:
+            words, in_motion = settled(known.page)
+            return build_view(known.page, words, in_motion, known.stamps, self._host, now)
+        except (OSError, ValueError, OverflowError):
+            return None
+
+    def _look_for_pages(self) -> None:
+        changed = os.stat(self._path).st_mtime_ns
+        if changed != self._listed or self._list_again:
+            # Two changes within one tick of the file system's clock leave one time stamp.
+            self._list_again = changed != self._listed
+            self._listed = changed
+            self._list()
+        for name, tries in list(self._unfinished.items()):
+            self._try(name, tries)
+
+    def _list(self) -> None:
+        self._close_directory()
+        self._directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        inodes: dict[str, int] = {}
+        with os.scandir(self._directory) as entries:
+            for entry in entries:
+                if len(inodes) < MAX_PAGES and parse_name(entry.name) is not None:
+                    inodes[entry.name] = entry.inode()
+        for name, known in list(self._known.items()):
+            if inodes.get(name) != known.page.inode:
+                self._forget(name)
+        fresh = [name for name in inodes if name not in self._known]
+        self._unfinished = dict.fromkeys(fresh, UNFINISHED_READS)
+
+    def _try(self, name: str, tries: int) -> None:
+        page = open_page(self._directory, name, self._expect_uid)
+        if page is not None:
+            self._known[name] = _Known(page)
+        if page is not None or tries <= 1:
+            del self._unfinished[name]
+        else:
+            self._unfinished[name] = tries - 1
+
+    def _forget(self, name: str) -> None:
+        known = self._known.pop(name, None)
+        if known is not None:
+            known.page.close()
+
+    def _close_directory(self) -> None:
+        if self._directory >= 0:
+            os.close(self._directory)
+            self._directory = -1
+
+
+def settled(page: OpenPage) -> tuple[tuple[int, ...], bool]:
+    """The words on which two reads agree, and whether some slot changed between all of them.
+
+    A slot that will not settle (its writer is quicker than we) comes out as zeros: no step. A
+    step that hangs never moves, so it is never lost. Raises ValueError for a file cut short.
+    """
+    before = _read(page)
+    after = _read(page)
+    if before == after:
+        return words_of(after), False
+    words = list(words_of(after))
+    missing = _differing(words_of(before), words)
+    for _ in range(MAX_REREADS):
+        if not missing:
+            break
+        older, newer = words_of(after), words_of(after := _read(page))
+        for start in [start for start in missing if _same(older, newer, start)]:
+            words[start : start + SLOT_WORDS] = newer[start : start + SLOT_WORDS]
+            missing.discard(start)
+    for start in missing:
+        words[start : start + SLOT_WORDS] = [0] * SLOT_WORDS
+    return tuple(words), bool(missing)
+
+
+def _differing(before: tuple[int, ...], after: list[int]) -> set[int]:
+    # Header words stand alone and a single one is never torn: the later read holds for them.
+    return {start for start in SLOT_STARTS if not _same(before, tuple(after), start)}
+
+
+def _same(before: tuple[int, ...], after: tuple[int, ...], start: int) -> bool:
+    return before[start : start + SLOT_WORDS] == after[start : start + SLOT_WORDS]
+
+
+def _read(page: OpenPage) -> bytes:
+    raw = page.read()
+    if not full(raw):
+        raise ValueError(f"{page.name} was cut short")
+    return raw
+
+
+def _precedence(view: PageView) -> tuple[bool, int, int]:
+    return view.holder is not None, view.start_ticks, view.pid

@@ -1,0 +1,189 @@
+"""What a page says, in the supervisor's own terms and on its own clock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stepwarden_proto import page as layout
+from stepwarden_proto import ring
+from stepwarden_proto.phases import effective_phase, phase_name
+
+from stepwarden.core.evidence import EndedStep, Lease, Step, Work
+from stepwarden.edge.page_file import OpenPage
+
+NANOSECONDS = 1e9
+NEWEST_ENDED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """One page as two reads agree on it. Instants are seconds on the supervisor's clock, <= now.
+
+    `own_clock`: boot id and time namespace are ours, so that instants are exact; otherwise they
+    are placed by their age. `holder`: pid of the process that holds the write lock, 0 where it
+    lives outside our pid namespace, None where nobody holds it (the writer is gone).
+    `in_motion`: a slot changed between all reads, so that a step may be missing here.
+    """
+
+    name: str
+    rank: str
+    pid: int
+    start_ticks: int
+    own_clock: bool
+    holder: int | None
+    uid: int
+    tick: int
+    tick_at: float
+    phase: str
+    phase_since: float
+    lease: Lease | None
+    work: Work | None
+    steps: tuple[Step, ...]  # open ones, the oldest first
+    steps_begun: int
+    last_ended: tuple[EndedStep, ...]  # the newest few, the oldest first
+    overflows: int
+    closed: bool
+    in_motion: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What makes a clock ours."""
+
+    boot_id: tuple[int, int]
+    time_namespace: int
+
+
+@dataclass(slots=True)
+class Stamps:
+    """The newest stamp seen on a page of a foreign clock, and when we first saw it."""
+
+    newest_ns: int = 0
+    seen_at: float = 0.0
+    begun: int = 0
+
+
+def this_host() -> Host:
+    """Boot id and time namespace of this process; zeros where the kernel does not say."""
+    boot_id, namespace = (0, 0), 0
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            raw = bytes.fromhex(file.read().strip().replace("-", ""))
+        high, low = raw[:8], raw[8:]
+        boot_id = (
+            int.from_bytes(high, "big", signed=True),
+            int.from_bytes(low, "big", signed=True),
+        )
+    except (OSError, ValueError):
+        boot_id = (0, 0)
+    try:
+        namespace = os.stat("/proc/self/ns/time").st_ino
+    except OSError:
+        namespace = 0
+    return Host(boot_id, namespace)
+
+
+class _Placement:
+    """Places stamps of the writer's clock on ours."""
+
+    def __init__(self, own: bool, stamps: Stamps, now: float, newest_ns: int) -> None:
+        self._now = now
+        self._own = own
+        if newest_ns > stamps.newest_ns or not stamps.seen_at:
+            stamps.newest_ns, stamps.seen_at = newest_ns, now
+        self._stamps = stamps
+
+    def at(self, stamp_ns: int) -> float:
+        """The instant of `stamp_ns`, never after now."""
+        if self._own:
+            return min(self._now, stamp_ns / NANOSECONDS)
+        age = max(0, self._stamps.newest_ns - stamp_ns) / NANOSECONDS
+        return min(self._now, self._stamps.seen_at - age)
+
+
+def build_view(
+    page: OpenPage,
+    words: Sequence[int],
+    in_motion: bool,
+    stamps: Stamps,
+    host: Host,
+    now: float,
+) -> PageView:
+    """The view of `page`, whose settled words are given. Remembers in `stamps`."""
+    boot_id = (words[layout.W_BOOT_ID_HIGH], words[layout.W_BOOT_ID_LOW])
+    own = boot_id == host.boot_id != (0, 0) and words[layout.W_TIME_NAMESPACE] == (
+        host.time_namespace
+    )
+    slots = [ring.step_at(words, start) for start in ring.SLOT_STARTS if ring.whole(words, start)]
+    slots.sort()
+    place = _Placement(own, stamps, now, _newest(words, slots))
+    running = [slot for slot in slots if not slot.end_ns]
+    ended = [slot for slot in slots if slot.end_ns][-NEWEST_ENDED:]
+    # A slot in motion is missing here; the count never goes back for that.
+    stamps.begun = max(stamps.begun, slots[-1].number if slots else 0)
+    declared = phase_name(words[layout.W_PHASE])
+    return PageView(
+        name=page.name,
+        rank=page.rank,
+        pid=page.pid,
+        start_ticks=words[layout.W_START_TICKS],
+        own_clock=own,
+        holder=page.holder(),
+        uid=page.uid,
+        tick=words[layout.W_TICK],
+        tick_at=place.at(words[layout.W_TICK_NS]),
+        phase=effective_phase(declared, phase_name(running[0].phase) if running else None),
+        phase_since=place.at(words[layout.W_PHASE_NS]),
+        lease=_lease(words, place),
+        work=_work(words, place),
+        steps=tuple(_step(slot, place) for slot in running),
+        steps_begun=stamps.begun,
+        last_ended=tuple(_ended(slot) for slot in ended),
+        overflows=words[layout.W_OVERFLOWS],
+        closed=words[layout.W_CLOSED] == 1,
+        in_motion=in_motion,
+    )
+
+
+def _newest(words: Sequence[int], slots: Sequence[ring.SlotStep]) -> int:
+    stamps = [words[layout.W_TICK_NS], words[layout.W_PHASE_NS], words[layout.W_LOOP_NS]]
+    stamps += [words[layout.W_LEASE_BEGIN_NS], words[layout.W_UNFINISHED_NS]]
+    for slot in slots[-2:]:
+        stamps += [slot.begin_ns, slot.end_ns]
+    return max(stamps)
+
+
+def _step(slot: ring.SlotStep, place: _Placement) -> Step:
+    return Step(
+        number=slot.number,
+        begin=place.at(slot.begin_ns),
+        num_seqs=None if slot.num_seqs < 0 else slot.num_seqs,
+        num_tokens=None if slot.num_tokens < 0 else slot.num_tokens,
+        phase=phase_name(slot.phase),
+    )
+
+
+def _ended(slot: ring.SlotStep) -> EndedStep:
+    return EndedStep(slot.number, max(0, slot.end_ns - slot.begin_ns) / NANOSECONDS)
+
+
+def _lease(words: Sequence[int], place: _Placement) -> Lease | None:
+    begin_ns = words[layout.W_LEASE_BEGIN_NS]
+    if begin_ns <= 0:
+        return None
+    seconds = max(0, words[layout.W_LEASE_NS]) / NANOSECONDS
+    return Lease(name="", begin=place.at(begin_ns), seconds=seconds)
+
+
+def _work(words: Sequence[int], place: _Placement) -> Work | None:
+    unfinished = words[layout.W_UNFINISHED]
+    if unfinished < 0:
+        return None
+    return Work(
+        unfinished=unfinished,
+        since=place.at(words[layout.W_UNFINISHED_NS]),
+        loop_turns=words[layout.W_LOOP_TURNS],
+        loop_at=place.at(words[layout.W_LOOP_NS]),
+    )
