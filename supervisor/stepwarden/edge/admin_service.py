@@ -1,0 +1,263 @@
+"""stepwarden.v1.SupervisorService on the admin socket, with reflection and health beside it.
+
+It runs on the main loop and asks an `AdminBackend`, the daemon, for what it shows and does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn, Protocol
+
+import grpc
+import grpc.aio
+from stepwarden_proto.channel import SERVER_OPTIONS
+from stepwarden_proto.v1 import supervisor_pb2 as pb
+from stepwarden_proto.v1 import supervisor_pb2_grpc as rpc
+
+from stepwarden import __version__
+from stepwarden.clock import Clock
+from stepwarden.core.deadline import Deadline
+from stepwarden.edge.admin_health import health_handlers
+from stepwarden.edge.admin_reflection import enable_reflection
+from stepwarden.edge.event_hub import EventHub, Subscription
+from stepwarden.edge.health_table import HealthTable
+from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, UnixTarget, listen
+from stepwarden.edge.views import (
+    Explanation,
+    RecordedEvent,
+    WorkerView,
+    event_message,
+    worker_message,
+)
+from stepwarden.errors import ExitCode, StepwardenError
+
+START = "start"
+STOP = "stop"
+RESTART = "restart"
+
+DEFAULT_PAST_EVENTS = 1000
+MAX_PAST_EVENTS = 100_000
+MAX_WAIT_SECONDS = 86_400.0
+"""A longer wait for a command is cut to this."""
+
+_DOWN = frozenset({"STOPPED", "FAILED"})
+_GOAL = {START: "STARTING", STOP: "STOPPED", RESTART: "STARTING"}
+
+_CODES = {
+    ExitCode.ACTION_FAILED: grpc.StatusCode.FAILED_PRECONDITION,
+    ExitCode.UNKNOWN_WORKER: grpc.StatusCode.NOT_FOUND,
+    ExitCode.USAGE: grpc.StatusCode.INVALID_ARGUMENT,
+    ExitCode.REFUSED: grpc.StatusCode.PERMISSION_DENIED,
+}
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class AdminBackend(Protocol):
+    """What the daemon gives the admin service. All but `recent` runs on the main loop."""
+
+    def workers(self) -> Sequence[WorkerView]:
+        """Every configured worker, in the order of the file."""
+
+    def worker(self, name: str) -> WorkerView | None:
+        """One worker; None where there is none of this name."""
+
+    def command(self, action: str, name: str) -> str:
+        """Begin to start, stop or restart a worker; returns a sentence on what happens now.
+
+        Returns at once. ActionFailedError where it cannot be done now.
+        """
+
+    def explain(
+        self, name: str, num_seqs: int | None, num_tokens: int | None, phase: str
+    ) -> Explanation:
+        """What one step of this worker may take."""
+
+    def recent(self, limit: int, worker: str) -> Sequence[RecordedEvent]:
+        """The newest events of one worker, or of all with "", oldest first. Runs in a thread."""
+
+    def loop_age(self) -> float:
+        """Seconds since the verdict loop last turned."""
+
+
+class AdminServer:
+    """Serves `backend` on a unix socket. The daemon hands each new event to `publish`."""
+
+    def __init__(
+        self,
+        target: UnixTarget,
+        backend: AdminBackend,
+        clock: Clock,
+        health: HealthTable | None = None,
+    ) -> None:
+        self._target = target
+        self._service = _Service(backend, clock)
+        self._health = health
+        self._server: grpc.aio.Server | None = None
+        self._listening: Listening | None = None
+
+    async def start(self) -> None:
+        """Listen and serve. Raises what `listen` raises, and then holds nothing."""
+        server = grpc.aio.server(options=[*SERVER_OPTIONS, *LISTEN_OPTIONS])
+        register: Any = rpc.add_SupervisorServiceServicer_to_server
+        register(self._service, server)
+        if self._health is not None:
+            server.add_generic_rpc_handlers((health_handlers(self._health),))
+        enable_reflection(server, with_health=self._health is not None)
+        self._server = server
+        try:
+            self._listening = listen(server, self._target)
+            await server.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    def publish(self, recorded: RecordedEvent) -> None:
+        """Hand a new event to all who follow; never waits."""
+        self._service.hub.publish(recorded)
+
+    async def stop(self) -> None:
+        """End followers, give answers under way a moment, stop."""
+        self._service.hub.close()
+        if self._server is not None:
+            await self._server.stop(0.3)
+            self._server = None
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+
+
+class _Service(rpc.SupervisorServiceServicer):
+    def __init__(self, backend: AdminBackend, clock: Clock) -> None:
+        self._backend = backend
+        self._clock = clock
+        self.hub = EventHub()
+
+    async def ListWorkers(self, _request: Any, _context: Context) -> Any:
+        views = self._backend.workers()
+        return pb.ListWorkersResponse(
+            workers=[worker_message(view, trimmed=True) for view in views],
+            version=__version__,
+            loop_age_seconds=self._backend.loop_age(),
+        )
+
+    async def GetWorker(self, request: Any, context: Context) -> Any:
+        view = await self._find(request.name, context)
+        return pb.GetWorkerResponse(worker=worker_message(view))
+
+    async def WatchEvents(self, request: Any, context: Context) -> AsyncIterator[Any]:
+        if request.worker:
+            await self._find(request.worker, context)
+        if request.follow and self.hub.full:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many followers")
+        # Subscribed before the past is read: an event between the two is seen twice, not never.
+        with self.hub.subscribe(request.worker) as subscription:
+            limit = min(request.limit or DEFAULT_PAST_EVENTS, MAX_PAST_EVENTS)
+            past = await asyncio.to_thread(self._backend.recent, limit, request.worker)
+            for recorded in past:
+                yield event_message(recorded)
+            if request.follow:
+                last = past[-1].id if past else 0
+                async for message in _followed(subscription, last, context):
+                    yield message
+
+    async def StartWorker(self, request: Any, context: Context) -> Any:
+        return await self._command(START, request, context)
+
+    async def StopWorker(self, request: Any, context: Context) -> Any:
+        return await self._command(STOP, request, context)
+
+    async def RestartWorker(self, request: Any, context: Context) -> Any:
+        return await self._command(RESTART, request, context)
+
+    async def Explain(self, request: Any, context: Context) -> Any:
+        await self._find(request.worker, context)
+        seqs, tokens = (n if n >= 1 else None for n in (request.num_seqs, request.num_tokens))
+        try:
+            told = self._backend.explain(request.worker, seqs, tokens, request.phase)
+        except StepwardenError as error:
+            await _abort(context, error)
+        return pb.ExplainResponse(
+            budget_seconds=told.budget,
+            hard_cap_seconds=told.hard_cap,
+            arithmetic=told.arithmetic,
+        )
+
+    async def _find(self, name: str, context: Context) -> WorkerView:
+        view = self._backend.worker(name)
+        if view is None:
+            names = [view.name for view in self._backend.workers()]
+            await context.abort(grpc.StatusCode.NOT_FOUND, unknown_worker(name, names))
+        return view
+
+    async def _command(self, action: str, request: Any, context: Context) -> Any:
+        before = await self._find(request.name, context)
+        with self.hub.subscribe(request.name) as subscription:
+            try:
+                sentence = self._backend.command(action, request.name)
+            except StepwardenError as error:
+                await _abort(context, error)
+            wait = min(max(0.0, request.wait_seconds), MAX_WAIT_SECONDS)
+            reached = not wait or await self._reached(action, before, subscription, wait)
+            view = self._backend.worker(request.name) or before
+        if not reached:
+            text = f"after {wait:g} s {view.name} is {view.state}; the {action} goes on"
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+        if wait and view.state == "FAILED" and action != START:
+            text = f"{view.name} is FAILED: {view.sentence}"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
+        return pb.WorkerCommandResponse(state=view.state, sentence=sentence)
+
+    async def _reached(
+        self, action: str, before: WorkerView, subscription: Subscription, wait: float
+    ) -> bool:
+        """Wait until the worker has left its former state for good; False at the deadline."""
+        deadline = Deadline.after(self._clock.monotonic(), wait)
+        while not settled(action, before, self._backend.worker(before.name)):
+            left = deadline.remaining(self._clock.monotonic())
+            try:
+                recorded = await asyncio.wait_for(subscription.next(), left)
+            except TimeoutError:
+                return False
+            # A state that came and went between two looks is still in the events.
+            if recorded is not None and recorded.event.to_state == _GOAL[action]:
+                return True
+        return True
+
+
+def settled(action: str, before: WorkerView, view: WorkerView | None) -> bool:
+    """True when a command has come about, or cannot any more."""
+    if view is None:
+        return True
+    if action == STOP:
+        return view.state in _DOWN
+    if action == START:
+        return view.state not in _DOWN
+    fresh = view.incarnation != before.incarnation and view.state != "STOPPING"
+    return fresh or (view.state == "FAILED" and before.state != "FAILED")
+
+
+def unknown_worker(name: str, names: Sequence[str]) -> str:
+    """The sentence for a worker that is not there."""
+    near = get_close_matches(name[:200], names, n=1)
+    if near:
+        return f"there is no worker {name[:80]!r}; did you mean {near[0]!r}?"
+    shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    return f"there is no worker {name[:80]!r}; known are: {shown or 'none'}"
+
+
+async def _followed(subscription: Subscription, last: int, context: Context) -> AsyncIterator[Any]:
+    while (recorded := await subscription.next()) is not None:
+        if recorded.id > last:
+            yield event_message(recorded)
+        if subscription.overrun:
+            text = "events came faster than they were read; ask again"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+
+
+async def _abort(context: Context, error: StepwardenError) -> NoReturn:
+    code = _CODES.get(error.exit_code, grpc.StatusCode.INTERNAL)
+    await context.abort(code, str(error))
+    raise AssertionError("abort returned")

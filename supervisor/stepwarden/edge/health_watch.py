@@ -1,0 +1,160 @@
+"""Watch streams of grpc.health.v1: thousands of them on a few threads, told only of changes.
+
+A watcher holds no thread while nothing changes. When its status changes, a sender thread hands
+over the newest status; a change that came and went while the client did not read is left out. A
+client that does not take a message within `STUCK_AFTER_SECONDS` is cut off, so that it cannot hold
+a sender thread for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from stepwarden.clock import Clock
+from stepwarden.core.deadline import elapsed
+from stepwarden.edge.health_messages import SERVICE_UNKNOWN, HealthCheckResponse
+from stepwarden.edge.health_table import HealthTable
+
+MAX_WATCHERS = 4096
+"""Open Watch streams in all; one more is answered RESOURCE_EXHAUSTED."""
+
+RECHECK_SECONDS = 0.25
+"""How often staleness is looked at when nobody publishes anything."""
+
+STUCK_AFTER_SECONDS = 5.0
+
+_SENDERS = 4
+
+Send = Callable[[object], None]
+
+
+class Watcher:
+    """One stream: what it was told last, and what it has to be told."""
+
+    def __init__(self, name: str, send: Send, cut_off: Callable[[], object], clock: Clock) -> None:
+        self.name = name
+        self._send = send
+        self._cut_off = cut_off
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._told: int | None = None
+        self._wanted: int | None = None
+        self._ending = False
+        self._sending_since: float | None = None
+
+    def offer(self, status: int, pool: ThreadPoolExecutor) -> None:
+        """Let the client know `status`, unless it does already."""
+        with self._lock:
+            self._wanted = status
+            self._start_sender(pool)
+
+    def end(self, pool: ThreadPoolExecutor) -> None:
+        """End the stream after what it still has to be told."""
+        with self._lock:
+            self._ending = True
+            self._start_sender(pool)
+
+    def check_stuck(self) -> None:
+        """Cut the client off when it has not taken a message for too long."""
+        with self._lock:
+            since = self._sending_since
+        if since is not None and elapsed(since, self._clock.monotonic()) > STUCK_AFTER_SECONDS:
+            self._cut_off()
+
+    def _start_sender(self, pool: ThreadPoolExecutor) -> None:
+        if self._sending_since is None and (self._wanted != self._told or self._ending):
+            self._sending_since = self._clock.monotonic()
+            pool.submit(self._deliver)
+
+    def _deliver(self) -> None:
+        while True:
+            with self._lock:
+                status = self._wanted
+                if status == self._told and not self._ending:
+                    self._sending_since = None
+                    return
+                news = status != self._told
+                self._told = status
+                self._sending_since = self._clock.monotonic()
+            if not news:
+                # The sender mark stays set: nothing may be sent after the end.
+                self._send(None)
+                return
+            self._send(HealthCheckResponse(status=status))
+
+
+class WatcherHub:
+    """All open Watch streams, and the thread that looks after them."""
+
+    def __init__(self, table: HealthTable, clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._watchers: dict[int, Watcher] = {}
+        self._pool = ThreadPoolExecutor(_SENDERS, thread_name_prefix="health-send")
+        self._news = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._look_after, name="health-watch", daemon=True)
+
+    def __len__(self) -> int:
+        return len(self._watchers)
+
+    def start(self) -> None:
+        """Start looking after watchers."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """A snapshot was published."""
+        self._news.set()
+
+    def add(
+        self, name: str, send: Send, cut_off: Callable[[], object]
+    ) -> Callable[[], None] | None:
+        """Take in one stream and tell it its first status; returns what forgets it.
+
+        None where there are too many, or we are ending.
+        """
+        watcher = Watcher(name, send, cut_off, self._clock)
+        with self._lock:
+            if self._stopping or len(self._watchers) >= MAX_WATCHERS:
+                return None
+            self._watchers[id(watcher)] = watcher
+        watcher.offer(self._status(name), self._pool)
+        return lambda: self._forget(watcher)
+
+    def stop(self) -> None:
+        """Tell everybody the last status and end their streams; waits for no client."""
+        with self._lock:
+            self._stopping = True
+            watchers = list(self._watchers.values())
+        self._news.set()
+        for watcher in watchers:
+            watcher.offer(self._status(watcher.name), self._pool)
+            watcher.end(self._pool)
+
+    def close(self) -> None:
+        """After the server has ended: no stream can hold a sender any more."""
+        self._news.set()
+        if self._thread.is_alive():
+            self._thread.join(STUCK_AFTER_SECONDS)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _forget(self, watcher: Watcher) -> None:
+        with self._lock:
+            self._watchers.pop(id(watcher), None)
+
+    def _status(self, name: str) -> int:
+        status = self._table.status(name)
+        return SERVICE_UNKNOWN if status is None else status
+
+    def _look_after(self) -> None:
+        while not self._stopping:
+            self._news.wait(RECHECK_SECONDS)
+            self._news.clear()
+            with self._lock:
+                watchers = [] if self._stopping else list(self._watchers.values())
+            for watcher in watchers:
+                watcher.offer(self._status(watcher.name), self._pool)
+                watcher.check_stuck()

@@ -1,0 +1,245 @@
+"""Where our gRPC servers listen: unix sockets with exact modes, and TCP on request.
+
+gRPC creates a unix socket with the mode that the umask leaves and has no option for it. So the
+socket is bound inside a private directory (0700) that nobody else can enter, given its owner and
+mode there, and only then linked to its public name. At no instant is it wider than configured,
+and the process-wide umask, which other threads share, is left alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from stepwarden.errors import AlreadyRunningError, RefusedError
+
+MAX_SOCKET_PATH_BYTES = 107
+"""What sockaddr_un holds besides its final zero byte."""
+
+LISTEN_OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0),)
+"""Two daemons on one port must be an error, not a lottery."""
+
+
+class PortServer(Protocol):
+    """What grpc.Server and grpc.aio.Server have in common for us."""
+
+    def add_insecure_port(self, address: str) -> int:
+        """Bind `address`; returns the port, 1 for a unix socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnixTarget:
+    """A unix socket: its path, exact mode, and group id (None: the daemon's own group)."""
+
+    path: Path
+    mode: int = 0o600
+    group: int | None = None
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class TcpTarget:
+    """A TCP address; port 0 lets the kernel choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+Target = UnixTarget | TcpTarget
+
+
+def parse_target(text: str, mode: int = 0o600, group: int | None = None) -> Target:
+    """Read ``unix:/path`` or ``host:port``; RefusedError says what is accepted."""
+    if text.startswith("unix:"):
+        path = Path("/" + text.removeprefix("unix:").lstrip("/"))
+        return UnixTarget(path, mode, group)
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise RefusedError(f"cannot listen on {text!r}: use HOST:PORT or unix:/absolute/path")
+    return TcpTarget(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+class Listening:
+    """One bound address. `close()` removes the socket, if it is still ours."""
+
+    def __init__(self, target: Target, port: int, directory_fd: int | None = None) -> None:
+        self.target = target
+        self.port = port
+        # gRPC unlinks the name it bound below this descriptor when it ends; while we hold it the
+        # number cannot come to mean another directory.
+        self._directory_fd = directory_fd
+        self._identity = _identity(target.path) if isinstance(target, UnixTarget) else None
+
+    @property
+    def address(self) -> str:
+        """The gRPC target to reach it."""
+        if isinstance(self.target, TcpTarget):
+            return str(TcpTarget(self.target.host, self.port))
+        return str(self.target)
+
+    def close(self) -> None:
+        """After the server has stopped: take the socket's name away. Never raises."""
+        if isinstance(self.target, UnixTarget) and self._identity is not None:
+            with suppress(OSError):
+                if _identity(self.target.path) == self._identity:
+                    self.target.path.unlink()
+            self._identity = None
+        if self._directory_fd is not None:
+            os.close(self._directory_fd)
+            self._directory_fd = None
+
+
+def listen(server: PortServer, target: Target) -> Listening:
+    """Bind `target` for `server`, which must not have been started.
+
+    AlreadyRunningError: somebody listens there. RefusedError: the address cannot or must not be
+    used; the text says why. The server must have been made with LISTEN_OPTIONS.
+    """
+    if isinstance(target, UnixTarget):
+        return _listen_unix(server, target)
+    return _listen_tcp(server, target)
+
+
+def ensure_directory(path: Path, mode: int, group: int | None = None) -> None:
+    """Create a directory with exactly this mode and group; an existing one is only checked.
+
+    RefusedError where others could replace what lies in it, or it cannot be made.
+    """
+    try:
+        # Made private first: owner and mode are set before anybody else can look in.
+        path.mkdir(0o700)
+    except FileExistsError:
+        _check_directory(path)
+        return
+    except FileNotFoundError:
+        ensure_directory(path.parent, 0o755)
+        ensure_directory(path, mode, group)
+        return
+    except OSError as error:
+        raise RefusedError(f"cannot make the directory {path}: {error.strerror}") from error
+    if group is not None:
+        os.chown(path, -1, group)
+    path.chmod(mode)
+
+
+def _check_directory(path: Path) -> None:
+    facts = path.stat()
+    if not stat.S_ISDIR(facts.st_mode):
+        raise RefusedError(f"{path} is in the way: a directory is needed there")
+    shared = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not facts.st_mode & stat.S_ISVTX
+    if facts.st_uid not in (0, os.geteuid()) or shared:
+        raise RefusedError(
+            f"the directory {path} (owner {facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):04o})"
+            " lets others replace our sockets: it must be ours and writable for us alone"
+        )
+
+
+def _listen_unix(server: PortServer, target: UnixTarget) -> Listening:
+    _check_socket_path(target.path)
+    _clear_leftover(target.path)
+    directory_fd: int | None = None
+    private: str | None = None
+    try:
+        private = tempfile.mkdtemp(prefix=".", dir=target.path.parent)
+        directory_fd = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Bound through the descriptor, the private name may be longer than a socket path.
+        server.add_insecure_port(f"unix:/proc/self/fd/{directory_fd}/s")
+        hidden = Path(private) / "s"
+        if target.group is not None:
+            os.chown(hidden, -1, target.group)
+        hidden.chmod(target.mode)
+        # A link, unlike a rename, replaces nothing that appeared there in the meantime.
+        os.link(hidden, target.path)
+        return Listening(target, 1, directory_fd)
+    except (OSError, RuntimeError) as error:
+        if directory_fd is not None:
+            os.close(directory_fd)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise RefusedError(f"cannot listen on {target.path}: {reason}") from error
+    finally:
+        if private is not None:
+            with suppress(OSError):
+                (Path(private) / "s").unlink()
+            with suppress(OSError):
+                Path(private).rmdir()
+
+
+def _check_socket_path(path: Path) -> None:
+    length = len(os.fsencode(path))
+    if not path.is_absolute():
+        raise RefusedError(f"the socket path {path} must be absolute")
+    if length > MAX_SOCKET_PATH_BYTES:
+        raise RefusedError(
+            f"the socket path {path} has {length} bytes;"
+            f" the kernel takes at most {MAX_SOCKET_PATH_BYTES}"
+        )
+    if not path.parent.is_dir():
+        raise RefusedError(f"cannot listen on {path}: the directory {path.parent} is missing")
+
+
+def _clear_leftover(path: Path) -> None:
+    """Remove the socket of a dead owner; anything else there is an error and stays."""
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RefusedError(f"cannot look at {path}: {error.strerror}") from error
+    if not stat.S_ISSOCK(facts.st_mode):
+        raise RefusedError(f"cannot listen on {path}: something that is no socket is there")
+    if _somebody_listens(path):
+        raise AlreadyRunningError(f"another process listens on {path}")
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise RefusedError(f"cannot replace {path}: {error.strerror}") from error
+
+
+def _somebody_listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        # A full backlog must not hold us: it too means that somebody is there.
+        probe.setblocking(False)
+        code = probe.connect_ex(os.fspath(path))
+    return code not in (errno.ECONNREFUSED, errno.ENOENT)
+
+
+def _listen_tcp(server: PortServer, target: TcpTarget) -> Listening:
+    _probe_tcp(target)
+    try:
+        port = server.add_insecure_port(str(target))
+    except RuntimeError as error:
+        raise AlreadyRunningError(f"cannot listen on {target}: {error}") from error
+    return Listening(target, port)
+
+
+def _probe_tcp(target: TcpTarget) -> None:
+    """Bind it once ourselves: gRPC's own error does not say what is wrong."""
+    try:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        text = f"cannot listen on {target}: {error.strerror or error}"
+        if error.errno == errno.EADDRINUSE:
+            raise AlreadyRunningError(text) from error
+        raise RefusedError(text) from error
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    facts = path.lstat()
+    return facts.st_dev, facts.st_ino

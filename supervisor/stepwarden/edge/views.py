@@ -1,0 +1,158 @@
+"""What the admin service shows: plain records that the daemon fills, and their wire form."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+
+from stepwarden_proto.v1 import supervisor_pb2 as pb
+
+from stepwarden.core.event import Event
+
+MAX_SENTENCE_CHARACTERS = 1000
+"""Longer sentences are cut in lists, so that a list of thousands of workers stays sendable."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankView:
+    """One rank as shown. Times in seconds; None: unknown or not there. `step` 0: idle."""
+
+    name: str
+    pid: int = 0
+    phase: str = "unknown"
+    step: int = 0
+    num_seqs: int | None = None
+    num_tokens: int | None = None
+    step_age: float | None = None
+    budget: float | None = None
+    budget_left: float | None = None
+    beat_age: float | None = None
+    cpu_percent: float | None = None
+    steps_ended: int = 0
+    rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """One worker as shown. Times in seconds; None: unknown or not there. `pid` 0: no process.
+
+    `state` and `cause` by name; `sentence` is the last verdict. `restarts_used` counts deaths
+    against `restarts_limit`. `leftover_pids` are processes that could not be ended.
+    """
+
+    name: str
+    state: str
+    cause: str = ""
+    sentence: str = ""
+    incarnation: str = ""
+    pid: int = 0
+    state_age: float = 0.0
+    uptime: float = 0.0
+    restarts_used: int = 0
+    restarts_limit: int = 0
+    last_exit: str = ""
+    backend: str = ""
+    ranks: tuple[RankView, ...] = ()
+    startup_left: float | None = None
+    restart_in: float | None = None
+    agent_silent: bool = False
+    leftover_pids: tuple[int, ...] = ()
+    false_alarms: int = 0
+    deaths: int = 0
+    windows_granted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What one step may take: budget and hard cap in seconds, and the arithmetic in words."""
+
+    budget: float
+    hard_cap: float
+    arithmetic: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """An event with the id and the times it got. `time` is RFC 3339 with a zone, for people."""
+
+    id: int
+    time: str
+    monotonic: float
+    event: Event
+
+
+def data_json(event: Event) -> str:
+    """The numbers of an event as one JSON object; what JSON has no number for becomes null."""
+    clean = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in event.data.items()
+    }
+    return json.dumps(clean, ensure_ascii=False)
+
+
+def rank_message(view: RankView) -> pb.Rank:
+    """Wire form of one rank; -1 stands for an unknown count."""
+    return pb.Rank(
+        name=view.name,
+        pid=view.pid,
+        phase=view.phase,
+        step=view.step,
+        num_seqs=-1 if view.num_seqs is None else view.num_seqs,
+        num_tokens=-1 if view.num_tokens is None else view.num_tokens,
+        step_age_seconds=view.step_age,
+        budget_seconds=view.budget,
+        budget_left_seconds=view.budget_left,
+        beat_age_seconds=view.beat_age,
+        cpu_percent=view.cpu_percent,
+        steps_ended=view.steps_ended,
+        rss_bytes=view.rss_bytes,
+    )
+
+
+def worker_message(view: WorkerView, trimmed: bool = False) -> pb.Worker:
+    """Wire form of one worker; `trimmed` cuts a long sentence."""
+    sentence = view.sentence
+    if trimmed and len(sentence) > MAX_SENTENCE_CHARACTERS:
+        sentence = sentence[:MAX_SENTENCE_CHARACTERS] + " ..."
+    return pb.Worker(
+        name=view.name,
+        state=view.state,
+        cause=view.cause,
+        sentence=sentence,
+        incarnation=view.incarnation,
+        pid=view.pid,
+        state_age_seconds=view.state_age,
+        uptime_seconds=view.uptime,
+        restarts_used=view.restarts_used,
+        restarts_limit=view.restarts_limit,
+        last_exit=view.last_exit,
+        backend=view.backend,
+        ranks=[rank_message(rank) for rank in view.ranks],
+        startup_left_seconds=view.startup_left,
+        restart_in_seconds=view.restart_in,
+        agent_silent=view.agent_silent,
+        leftover_pids=view.leftover_pids,
+        false_alarms=view.false_alarms,
+        deaths=view.deaths,
+        windows_granted=view.windows_granted,
+    )
+
+
+def event_message(recorded: RecordedEvent) -> pb.Event:
+    """Wire form of one event."""
+    event = recorded.event
+    return pb.Event(
+        id=recorded.id,
+        time=recorded.time,
+        monotonic=recorded.monotonic,
+        worker=event.worker,
+        incarnation=event.incarnation,
+        kind=str(event.kind),
+        from_state=event.from_state,
+        to_state=event.to_state,
+        cause=event.cause,
+        rank=event.rank,
+        sentence=event.sentence,
+        data_json=data_json(event) if event.data else "",
+    )
