@@ -71,7 +71,7 @@ def _open(path: Path) -> sqlite3.Connection:
             raise sqlite3.DatabaseError(f"its schema version {version} is newer than ours")
         (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise sqlite3.DatabaseError(str(verdict))
+            raise sqlite3.DatabaseError(" ".join(str(verdict).split()))
         database.executescript(_SCHEMA)
         database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         database.execute(f"SELECT {_COLUMNS} FROM event LIMIT 1")

@@ -1,0 +1,120 @@
+"""A daemon in memory for tests of the admin service and the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from stepwarden.core.event import Event, Kind
+from stepwarden.edge.views import Explanation, RankView, RecordedEvent, WorkerView
+from stepwarden.errors import ActionFailedError
+
+BUSY = RankView(
+    name="0",
+    pid=4243,
+    phase="decode",
+    step=17,
+    num_seqs=64,
+    num_tokens=64,
+    step_age=12.3,
+    budget=42.8,
+    budget_left=30.5,
+    beat_age=0.4,
+    cpu_percent=99.0,
+    steps_ended=16,
+    rss_bytes=1 << 30,
+)
+GEMMA = WorkerView(
+    name="gemma-cpu",
+    state="HEALTHY",
+    sentence="step 17 within its budget",
+    incarnation="inc-1",
+    pid=4242,
+    state_age=61.0,
+    uptime=61.0,
+    restarts_used=1,
+    restarts_limit=5,
+    backend="cpu",
+    ranks=(BUSY, RankView(name="1", phase="idle")),
+    false_alarms=2,
+)
+LLAMA = WorkerView(
+    name="llama-gpu",
+    state="FAILED",
+    cause="exit",
+    sentence="5 deaths within 1800 s: given up; the last exit was signal SIGSEGV",
+    restarts_used=5,
+    restarts_limit=5,
+    last_exit="signal SIGSEGV",
+    backend="gpu",
+    deaths=5,
+)
+
+
+_PAST = {"start": "started", "stop": "stopped", "restart": "restarted"}
+
+
+class Backend:
+    """Takes commands at once, or never while `stuck`; refuses them with `refusal`."""
+
+    def __init__(self) -> None:
+        self.views = {GEMMA.name: GEMMA, LLAMA.name: LLAMA}
+        self.events: list[RecordedEvent] = []
+        self.commands: list[tuple[str, str]] = []
+        self.explained: list[tuple[str, int | None, int | None, str]] = []
+        self.publish: Callable[[RecordedEvent], None] = lambda _: None
+        self.stuck = False
+        self.refusal = ""
+        self._lock = threading.Lock()
+
+    def record(self, sentence: str, worker: str, old: str = "", new: str = "") -> None:
+        event = Event(
+            Kind.TRANSITION, sentence, worker, "inc-1", old, new, "step", "0", {"budget": 42.8}
+        )
+        with self._lock:
+            number = len(self.events) + 1
+            time = f"2026-01-02T03:04:{number % 60:02}.000+00:00"
+            recorded = RecordedEvent(number, time, float(number), event)
+            self.events.append(recorded)
+        self.publish(recorded)
+
+    def workers(self) -> Sequence[WorkerView]:
+        return list(self.views.values())
+
+    def worker(self, name: str) -> WorkerView | None:
+        return self.views.get(name)
+
+    def command(self, action: str, name: str) -> str:
+        self.commands.append((action, name))
+        if self.refusal:
+            raise ActionFailedError(self.refusal)
+        states = {"stop": "STOPPED", "start": "STARTING", "restart": "STARTING"}
+        if action != "start":
+            self._set(name, "STOPPING")
+        if not self.stuck:
+            loop = asyncio.get_running_loop()
+            loop.call_later(0.01, self._set, name, states[action])
+        return f"{name} is being {_PAST[action]}"
+
+    def explain(
+        self, name: str, num_seqs: int | None, num_tokens: int | None, phase: str
+    ) -> Explanation:
+        self.explained.append((name, num_seqs, num_tokens, phase))
+        return Explanation(316.0, 1264.0, "300 s + 1 s * 16 seqs = 316 s")
+
+    def recent(self, limit: int, worker: str) -> Sequence[RecordedEvent]:
+        with self._lock:
+            found = [r for r in self.events if not worker or r.event.worker == worker]
+        return found[-limit:]
+
+    def loop_age(self) -> float:
+        return 0.25
+
+    def _set(self, name: str, state: str) -> None:
+        before = self.views[name]
+        number = len(self.commands) + 1
+        incarnation = f"inc-{number}" if state == "STARTING" else before.incarnation
+        self.views[name] = replace(before, state=state, incarnation=incarnation)
+        self.record(f"{name} is {state}", name, before.state, state)
