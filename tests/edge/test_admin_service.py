@@ -54,8 +54,8 @@ async def status_of(call: Any) -> tuple[grpc.StatusCode, str]:
 
 
 async def _read_all(call: Any) -> None:
-    async for _ in call:
-        pass
+    while True:
+        await call.read()
 
 
 def test_list_and_get_show_everything_and_unknown_stays_unknown(tmp_path: Path) -> None:

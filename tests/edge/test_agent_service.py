@@ -12,7 +12,7 @@ import pytest
 from stepwarden.core.heartbeat import BeatFacts
 from stepwarden.edge.agent_service import Admission, AgentServer, Refusal
 from stepwarden.edge.beat_decoder import BeatDecoder, own_boot_id, own_time_namespace
-from stepwarden.edge.listen import TcpTarget, UnixTarget
+from stepwarden.edge.listen import Target, TcpTarget, UnixTarget
 from stepwarden_proto.channel import CLIENT_OPTIONS, MAX_BEAT_BYTES
 from stepwarden_proto.page import TOKEN_METADATA_KEY
 from stepwarden_proto.v1 import agent_pb2 as pb
@@ -31,7 +31,7 @@ class Supervisor:
         self.refusals: list[Refusal] = []
         self.clock = FakeClock()
         self.broken_ranks: set[str] = set()
-        targets = [UnixTarget(directory / "agent.sock"), TcpTarget("127.0.0.1", 0)]
+        targets: list[Target] = [UnixTarget(directory / "agent.sock"), TcpTarget("127.0.0.1", 0)]
         self.server = AgentServer(
             targets,
             self.tokens.get,
@@ -194,7 +194,8 @@ def test_a_message_that_is_no_beat_harms_no_other_stream(tmp_path: Path) -> None
         assert await tell(other, beat()) == 1
         address = supervisor.server.listening[0].address
         async with grpc.aio.insecure_channel(address) as channel:
-            raw: Any = channel.stream_stream("/stepwarden.v1.AgentService/Attach")
+            anything: Any = channel
+            raw = anything.stream_stream("/stepwarden.v1.AgentService/Attach")
             call = raw(metadata=((TOKEN_METADATA_KEY, "s3cret"),), timeout=LIMIT)
             await call.write(b"\xff\xff\xff")
             assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -270,7 +271,9 @@ def test_everything_in_a_beat_arrives() -> None:
         phase_since_ns=9 * 10**9,
         steps_begun=8,
         steps_ended=7,
-        oldest=pb.OpenStep(number=8, begin_ns=95 * 10**8, num_seqs=4, num_tokens=-1, phase=5),
+        oldest=pb.OpenStep(
+            number=8, begin_ns=95 * 10**8, num_seqs=4, num_tokens=-1, phase=pb.PHASE_DECODE
+        ),
         in_flight=1,
         cpu_seconds=1.5,
         rss_bytes=1 << 40,

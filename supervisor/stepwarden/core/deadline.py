@@ -15,6 +15,11 @@ def elapsed(since: float, now: float) -> float:
     return max(0.0, now - since)
 
 
+def ago(seconds: float, now: float) -> float:
+    """The instant that lies `seconds` before `now`; `now` itself for a negative age or NaN."""
+    return now - seconds if seconds > 0.0 else now
+
+
 def clamp_timeout(seconds: float | None) -> float | None:
     """What a waiting layer may use as its timeout.
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from stepwarden.core.deadline import ago, elapsed
 from stepwarden.core.evidence import CpuSample, Lease, ProcessId, Step, Work
 
 LATE = "late, duplicate or out of order"
@@ -156,21 +157,25 @@ def _refusal(previous: RankBeats, process: ProcessId, beat: BeatFacts) -> str:
 class _Placer:
     """Puts the stamps of one beat on our clock and counts those that had to be clamped."""
 
-    __slots__ = ("_floor", "_now", "_shift", "clamped")
+    __slots__ = ("_floor", "_now", "_theirs", "clamped")
 
     def __init__(self, beat: BeatFacts, now: float, spawned: float) -> None:
         self._now = now
         self._floor = min(spawned, now)
-        self._shift = 0.0 if beat.own_clock else now - beat.now
+        self._theirs = None if beat.own_clock else beat.now
         self.clamped = 0
 
     def place(self, stamp: float) -> float:
         """The instant of a stamp; one that was never set (0) is now."""
-        instant = stamp + self._shift
-        if stamp > 0.0 and self._floor <= instant <= self._now:
-            return instant
-        self.clamped += 1
-        return self._floor if stamp > 0.0 and instant < self._floor else self._now
+        latest = self._now if self._theirs is None else self._theirs
+        if not 0.0 < stamp <= latest:
+            self.clamped += 1
+            return self._now
+        instant = stamp if self._theirs is None else ago(elapsed(stamp, latest), self._now)
+        if instant < self._floor:
+            self.clamped += 1
+            return self._floor
+        return instant
 
 
 def _believe(
