@@ -10,6 +10,7 @@ from stepwarden_proto import page as layout
 from stepwarden_proto import ring
 from stepwarden_proto.phases import effective_phase, phase_name
 
+from stepwarden.core.deadline import ago
 from stepwarden.core.evidence import EndedStep, Lease, Step, Work
 from stepwarden.edge.page_file import OpenPage
 
@@ -100,7 +101,7 @@ class _Placement:
         if self._own:
             return min(self._now, stamp_ns / NANOSECONDS)
         age = max(0, self._stamps.newest_ns - stamp_ns) / NANOSECONDS
-        return min(self._now, self._stamps.seen_at - age)
+        return min(self._now, ago(age, self._stamps.seen_at))
 
 
 def build_view(
