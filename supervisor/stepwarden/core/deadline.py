@@ -20,6 +20,11 @@ def ago(seconds: float, now: float) -> float:
     return now - seconds if seconds > 0.0 else now
 
 
+def apart(one: float, other: float) -> float:
+    """Seconds between two instants, whichever comes first."""
+    return abs(one - other)
+
+
 def clamp_timeout(seconds: float | None) -> float | None:
     """What a waiting layer may use as its timeout.
 

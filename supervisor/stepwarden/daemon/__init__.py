@@ -1,0 +1,1 @@
+"""The daemon: one loop that gathers, judges, advances, acts and reports."""

@@ -1,0 +1,149 @@
+"""What the admin service shows of the daemon, and the commands it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stepwarden.clock import Clock
+from stepwarden.core.clocks import Cause, RunningClock
+from stepwarden.core.deadline import elapsed
+from stepwarden.core.evidence import RankEvidence
+from stepwarden.core.lifecycle import LIVE, State
+from stepwarden.core.sentences import seconds
+from stepwarden.core.worker import command
+from stepwarden.daemon import gather
+from stepwarden.daemon.life import Life, RankMemory
+from stepwarden.daemon.loop import VerdictLoop
+from stepwarden.daemon.report import Reporter
+from stepwarden.daemon.unit import Unit
+from stepwarden.edge.journal import Journal
+from stepwarden.edge.views import Explanation, RankView, RecordedEvent, WorkerView
+from stepwarden.errors import ActionFailedError
+
+
+class Backend:
+    """The daemon as the admin service sees it."""
+
+    def __init__(
+        self,
+        units: Mapping[str, Unit],
+        loop: VerdictLoop,
+        reporter: Reporter,
+        journal: Journal,
+        clock: Clock,
+    ) -> None:
+        self._units = units
+        self._loop = loop
+        self._reporter = reporter
+        self._journal = journal
+        self._clock = clock
+        self.stopping = False
+
+    def workers(self) -> Sequence[WorkerView]:
+        """Every configured worker, in the order of the file."""
+        now = self._clock.monotonic()
+        return [_view(unit, now) for unit in self._units.values()]
+
+    def worker(self, name: str) -> WorkerView | None:
+        """One worker; None where there is none of this name."""
+        unit = self._units.get(name)
+        return None if unit is None else _view(unit, self._clock.monotonic())
+
+    def command(self, action: str, name: str) -> str:
+        """Begin to start, stop or restart a worker; returns what happens now."""
+        if self.stopping:
+            raise ActionFailedError("the supervisor is stopping; it takes no commands any more")
+        unit = self._units[name]
+        now = self._clock.monotonic()
+        before = unit.state.lifecycle
+        outcome = command(unit.state, action, now)
+        if outcome.refusal is not None:
+            raise ActionFailedError(f"{name}: {outcome.refusal}")
+        self._loop.apply(unit, outcome, now)
+        self._loop.poke(unit)
+        return f"{name} was {before.value}, is {unit.state.lifecycle.value}"
+
+    def explain(
+        self, name: str, num_seqs: int | None, num_tokens: int | None, phase: str
+    ) -> Explanation:
+        """What one step of this worker may take."""
+        policy = self._units[name].policy
+        budget = policy.step_budget(num_seqs, num_tokens)
+        cap = policy.step_cap(budget.seconds)
+        text = f"{budget.arithmetic}; hard cap {seconds(cap)}"
+        if phase in {"loading", "compiling", "warmup"}:
+            text += f"; while {phase}, the startup budget of {policy.startup:g} s stands guard"
+        return Explanation(budget.seconds, cap, text)
+
+    def recent(self, limit: int, worker: str) -> Sequence[RecordedEvent]:
+        """The newest events, oldest first."""
+        return self._journal.recent(limit, worker)
+
+    def loop_age(self) -> float:
+        """Seconds since the verdict loop last turned."""
+        return elapsed(self._reporter.turned_at, self._clock.monotonic())
+
+
+def _view(unit: Unit, now: float) -> WorkerView:
+    state, life = unit.state, unit.life
+    live = state.lifecycle in LIVE
+    startup = [c.deadline.remaining(now) for c in unit.clocks if c.cause is Cause.STARTUP]
+    return WorkerView(
+        name=state.name,
+        state=state.lifecycle.value,
+        cause=str(state.cause),
+        sentence=state.sentence,
+        incarnation=str(state.incarnation) if state.incarnation else "",
+        pid=life.main.pid if life is not None and life.main is not None else 0,
+        state_age=elapsed(state.since, now),
+        uptime=elapsed(state.spawned_at, now) if live else 0.0,
+        restarts_used=state.ledger.used(unit.policy.restart, now),
+        restarts_limit=unit.policy.restart.limit,
+        last_exit=state.last_exit,
+        backend=unit.policy.backend,
+        ranks=_ranks(unit, life, now) if life is not None else (),
+        startup_left=startup[0] if startup else None,
+        restart_in=_restart_in(unit, now),
+        agent_silent=bool(state.silent),
+        leftover_pids=tuple(process.pid for process in sorted(state.leftovers)),
+        false_alarms=state.false_alarms,
+        deaths=state.deaths,
+        windows_granted=max((s.windows for s in state.suspicions), default=0),
+    )
+
+
+def _restart_in(unit: Unit, now: float) -> float | None:
+    if unit.state.lifecycle is not State.RESTARTING:
+        return None
+    return unit.state.restart_at.remaining(now)
+
+
+def _ranks(unit: Unit, life: Life, now: float) -> tuple[RankView, ...]:
+    evidence = gather.evidence_of(life).ranks
+    clocks = {c.subject: c for c in unit.clocks if c.cause is Cause.STEP}
+    return tuple(
+        _rank(name, rank, life.ranks[name], clocks.get(name), now)
+        for name, rank in sorted(evidence.items())
+    )
+
+
+def _rank(
+    name: str, rank: RankEvidence, memory: RankMemory, clock: RunningClock | None, now: float
+) -> RankView:
+    step = rank.oldest
+    timed = clock if clock and clock.step and step and clock.step.number == step.number else None
+    return RankView(
+        name=name,
+        pid=rank.process.pid if rank.process else 0,
+        phase=rank.phase,
+        step=step.number if step else 0,
+        num_seqs=step.num_seqs if step else None,
+        num_tokens=step.num_tokens if step else None,
+        step_age=elapsed(step.begin, now) if step else None,
+        budget=timed.budget if timed else None,
+        budget_left=timed.deadline.remaining(now) if timed else None,
+        beat_age=None if rank.beat_at is None else elapsed(rank.beat_at, now),
+        cpu_percent=memory.cpu_percent,
+        steps_ended=rank.steps_ended,
+        rss_bytes=memory.beats.last.rss_bytes if memory.beats else None,
+    )

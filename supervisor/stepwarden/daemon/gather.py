@@ -1,0 +1,210 @@
+"""Gather: from beats, pages and /proc to the evidence that the core judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from stepwarden.core.clocks import WORKER
+from stepwarden.core.deadline import apart, elapsed
+from stepwarden.core.event import Event, Kind
+from stepwarden.core.evidence import Lease, ProcessId, RankEvidence, WorkerEvidence
+from stepwarden.core.heartbeat import BeatFacts, RankBeats, accept
+from stepwarden.daemon.life import Life, RankMemory
+from stepwarden.edge.page_reader import PageView
+from stepwarden.edge.process_probe import cpu_sample, identify
+from stepwarden.edge.process_table import ProcessTable
+
+Watch = Callable[[ProcessId], bool]
+"""Begins to watch a process for its end; False where it has ended already."""
+
+NOTHING = WorkerEvidence()
+"""What is known of a worker without a life."""
+
+MAX_RANKS = 1024
+"""More ranks than this are not taken from one worker: no engine has them, a fault might."""
+
+_SAME_STAMP = 0.001  # seconds; page and beat carry the same stamp, rounded differently
+
+
+def take_beat(life: Life, facts: BeatFacts, now: float) -> bool:
+    """Note one beat; True where the loop should look at once. A refused beat changes nothing."""
+    if facts.rank not in life.ranks and len(life.ranks) >= MAX_RANKS:
+        return False
+    memory = life.ranks.setdefault(facts.rank, RankMemory(attached_at=now))
+    before = memory.beats
+    memory.beats, refusal = accept(before, facts, now, life.spawned_at)
+    if refusal:
+        return False
+    _note_cpu(memory, before)
+    if before is not None and before.process != memory.beats.process:
+        _new_session(memory, now)
+    return before is None or before.phase != facts.phase or facts.bye or facts.lease is not None
+
+
+def arrivals(life: Life) -> list[Event]:
+    """Ranks that have come or said bye since the last call, each told once."""
+    events = []
+    for name, memory in life.ranks.items():
+        pid = memory.process.pid if memory.process is not None else None
+        if not memory.announced:
+            memory.announced = True
+            events.append(_told(life, Kind.ATTACHED, f"the agent of {name} is there", name, pid))
+        if not memory.parted and _rank(memory).bye:
+            memory.parted = True
+            events.append(_told(life, Kind.DETACHED, f"{name} said bye", name, pid))
+    return events
+
+
+def _told(life: Life, kind: Kind, sentence: str, rank: str, pid: int | None) -> Event:
+    number = str(life.incarnation)
+    return Event(kind, sentence, life.worker, number, rank=rank, data={"pid": pid})
+
+
+def _new_session(memory: RankMemory, now: float) -> None:
+    memory.attached_at = now
+    memory.process = None
+    memory.lost = False
+    memory.announced = False
+    memory.parted = False
+
+
+def _note_cpu(memory: RankMemory, before: RankBeats | None) -> None:
+    beats = memory.beats
+    if before is None or beats is None or before.process != beats.process:
+        memory.cpu_percent = None
+        return
+    span = elapsed(before.beat_at, beats.beat_at)
+    if beats.cpu_seconds is None or before.cpu_seconds is None or span <= 0.0:
+        return
+    memory.cpu_percent = 100.0 * elapsed(before.cpu_seconds, beats.cpu_seconds) / span
+
+
+def read_pages(life: Life, watch: Watch, now: float) -> None:
+    """Read every page of this life and note what moved."""
+    views = life.pages.read(now)
+    for name, view in views.items():
+        memory = life.ranks.setdefault(name, RankMemory(attached_at=now))
+        _note_page(memory, view, now)
+    for name, memory in life.ranks.items():
+        if name not in views:
+            memory.page = None
+        _note_process(life, memory, watch)
+
+
+def _note_page(memory: RankMemory, view: PageView, now: float) -> None:
+    if memory.page is not None and memory.page.name != view.name:
+        _new_session(memory, now)
+        memory.page_marks = ()
+    ended = view.last_ended[-1].number if view.last_ended else 0
+    marks = (view.tick, view.steps_begun, ended)
+    if view.in_motion or marks != memory.page_marks:
+        memory.moved_at = now
+    if view.steps_begun and (view.in_motion or marks[1:] != memory.page_marks[1:]):
+        memory.stepped_at = now
+    memory.page_marks = marks
+    memory.page = view
+
+
+def _note_process(life: Life, memory: RankMemory, watch: Watch) -> None:
+    if memory.process is not None or memory.lost:
+        return
+    process = _whose(life, memory)
+    if process is None:
+        return
+    memory.process = process
+    if life.family is not None:
+        life.family.adopt(process)
+    if not watch(process):
+        memory.lost = True
+
+
+def _whose(life: Life, memory: RankMemory) -> ProcessId | None:
+    """The rank's process in our own pid namespace, where that is proven.
+
+    The kernel names the holder of the page's lock. A pid in a message is believed only where the
+    very process (pid and start time) is a known member of this life's family.
+    """
+    if memory.page is not None and memory.page.holder is not None:
+        return identify(memory.page.holder)
+    if memory.beats is not None and life.family is not None:
+        claimed = memory.beats.process
+        if claimed in life.family.known and identify(claimed.pid) == claimed:
+            return claimed
+    return None
+
+
+def sample(life: Life, subjects: Iterable[str], table: ProcessTable, now: float) -> None:
+    """Measure the CPU of those whose deadline has passed."""
+    for subject in subjects:
+        if subject == WORKER:
+            if life.main is not None:
+                life.tree_cpu = cpu_sample(life.main, now, table)
+            continue
+        memory = life.ranks.get(subject)
+        if memory is None:
+            continue
+        if memory.process is not None:
+            memory.cpu = cpu_sample(memory.process, now, table)
+        elif memory.beats is not None:
+            memory.cpu = memory.beats.cpu_sample()
+
+
+def evidence_of(life: Life) -> WorkerEvidence:
+    """Everything known of this life, as the core wants it."""
+    return WorkerEvidence(
+        ranks={name: _rank(memory) for name, memory in life.ranks.items()},
+        main=life.main,
+        exit=life.exit,
+        spawn_error=life.spawn_error,
+        tree=life.tree_cpu,
+    )
+
+
+def _rank(memory: RankMemory) -> RankEvidence:
+    beats, page = memory.beats, memory.page
+    evidence = RankEvidence(
+        attached_at=memory.attached_at,
+        process=memory.process,
+        beat_at=beats.beat_at if beats else None,
+        moved_at=memory.moved_at,
+        stepped_at=memory.stepped_at,
+        cpu=memory.cpu,
+        lost=memory.lost,
+    )
+    if page is not None:
+        return replace(
+            evidence,
+            phase=page.phase,
+            page_readable=True,
+            steps=page.steps,
+            steps_begun=page.steps_begun,
+            steps_ended=page.steps_begun - len(page.steps),
+            last_ended=page.last_ended,
+            lease=_lease(page, beats),
+            work=page.work,
+            bye=page.closed,
+        )
+    if beats is None:
+        return evidence
+    return replace(
+        evidence,
+        phase=beats.phase,
+        steps=beats.steps,
+        steps_begun=beats.steps_begun,
+        steps_ended=beats.steps_ended,
+        lease=beats.lease,
+        work=beats.work,
+        bye=beats.bye,
+    )
+
+
+def _lease(page: PageView, beats: RankBeats | None) -> Lease | None:
+    """The page is newer; the beat knows the name, and the end of a lease given back."""
+    told = beats.lease if beats is not None else None
+    held = page.lease
+    if held is None:
+        return told if told is None or told.end is not None else None
+    if told is not None and apart(told.begin, held.begin) < _SAME_STAMP:
+        return replace(held, name=told.name)
+    return held

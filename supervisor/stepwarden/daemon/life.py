@@ -1,0 +1,63 @@
+"""One incarnation of a worker: everything that belongs to this life and must end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stepwarden.core.evidence import CpuSample, Exit, ProcessId
+from stepwarden.core.heartbeat import RankBeats
+from stepwarden.edge.family import Family
+from stepwarden.edge.page_reader import PageReader, PageView
+
+
+@dataclass(slots=True)
+class RankMemory:
+    """What has to be remembered of one rank between two turns. Instants in monotonic seconds."""
+
+    attached_at: float
+    beats: RankBeats | None = None
+    page: PageView | None = None
+    page_marks: tuple[int, ...] = ()
+    moved_at: float | None = None
+    stepped_at: float | None = None
+    begun: int = 0
+    ended: int = 0
+    process: ProcessId | None = None
+    lost: bool = False
+    cpu: CpuSample | None = None
+    cpu_percent: float | None = None
+    announced: bool = False
+    parted: bool = False
+
+
+@dataclass(slots=True)
+class Life:
+    """One incarnation: its identity, its processes, and what its agents have said.
+
+    `incarnation` counts the lives of this worker since the daemon started; `name` is unique for
+    ever. `main` and `family` are None until it has been started.
+    """
+
+    worker: str
+    incarnation: int
+    name: str
+    page_dir: Path
+    pages: PageReader
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    spawned_at: float = 0.0
+    main: ProcessId | None = None
+    family: Family | None = None
+    exit: Exit | None = None
+    spawn_error: str | None = None
+    spawning: asyncio.Task[None] | None = None
+    ranks: dict[str, RankMemory] = field(default_factory=dict)
+    tree_cpu: CpuSample | None = None
+    observed_at: float | None = None
+
+
+def new_name(worker: str, incarnation: int) -> str:
+    """A name that no other life of any daemon has had."""
+    return f"{worker}.{incarnation}.{secrets.token_hex(4)}"

@@ -1,0 +1,163 @@
+"""The loop: gather -> judge -> advance -> act -> report, at the next deadline and each second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from stepwarden.clock import Clock
+from stepwarden.core import turn as core
+from stepwarden.core.awareness import Awareness
+from stepwarden.core.deadline import Deadline, ago, clamp_timeout, earliest, elapsed
+from stepwarden.core.event import Event, Kind
+from stepwarden.core.lifecycle import LIVE
+from stepwarden.core.sentences import seconds
+from stepwarden.core.worker import Outcome
+from stepwarden.daemon import gather
+from stepwarden.daemon.act import Actor
+from stepwarden.daemon.report import Reporter
+from stepwarden.daemon.unit import Unit
+from stepwarden.edge.process_table import ProcessTable
+
+CATCH_UP_SECONDS = 0.5
+"""After a pause of ours the loop takes in what has queued up for this long before it judges."""
+
+YOUNG_SECONDS = 60.0
+FAMILY_SECONDS = 5.0
+"""Families are looked at each second while a life is young (its tree grows) and then this often."""
+
+KEPT_PAUSES_SECONDS = 7200.0
+"""Pauses older than any clock that can run are forgotten."""
+
+MIN_REST_SECONDS = 0.01
+"""The loop never turns more often than this for deadlines alone."""
+
+
+class VerdictLoop:
+    """Runs every worker's turn. `poke()` makes it look at once."""
+
+    def __init__(
+        self, units: Mapping[str, Unit], actor: Actor, reporter: Reporter, clock: Clock
+    ) -> None:
+        self._units = units
+        self._actor = actor
+        self._reporter = reporter
+        self._clock = clock
+        self._poked = asyncio.Event()
+        self._stopping = False
+        self._awareness = Awareness()
+        self._expected = clock.monotonic()
+        self._full_at = Deadline(self._expected)
+
+    def poke(self, unit: Unit | None = None) -> None:
+        """Something happened (an exit, an attach, a command): look at this worker now."""
+        if unit is not None:
+            unit.dirty = True
+        self._poked.set()
+
+    def stop(self) -> None:
+        """End `run` after the present turn."""
+        self._stopping = True
+        self._poked.set()
+
+    async def run(self) -> None:
+        """Turn until `stop`."""
+        self._expected = self._clock.monotonic()
+        while not self._stopping:
+            await self._doubt_myself()
+            now = self._clock.monotonic()
+            self._poked.clear()
+            self._turn(now)
+            self._reporter.turned(now)
+            wake = self._next_wake(now)
+            self._expected = wake.at if wake.at is not None else now
+            timeout = clamp_timeout(wake.remaining(self._clock.monotonic()))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._poked.wait(), timeout)
+
+    async def _doubt_myself(self) -> None:
+        now = self._clock.monotonic()
+        if self._awareness.woke(self._expected, now) is self._awareness:
+            return
+        # Beats have queued up while we stood still. They are taken in before anybody is judged,
+        # and that time counts as part of the pause.
+        await asyncio.sleep(CATCH_UP_SECONDS)
+        now = self._clock.monotonic()
+        self._awareness = self._awareness.woke(self._expected, now).forget_before(
+            ago(KEPT_PAUSES_SECONDS, now)
+        )
+        lost = elapsed(self._expected, now)
+        text = f"our own loop stood still for {seconds(lost)}; no clock counts that time"
+        self._reporter.events([Event(Kind.SUPERVISOR_PAUSED, text, data={"seconds": lost})], now)
+
+    def _turn(self, now: float) -> None:
+        full = self._full_at.passed(now)
+        if full:
+            self._full_at = Deadline.after(now, core.HEARTBEAT_SECONDS)
+        due = [u for u in self._units.values() if full or u.dirty or u.wake.passed(now)]
+        self._turn_units(due, now)
+
+    def _turn_units(self, due: Iterable[Unit], now: float) -> None:
+        table: ProcessTable | None = None
+        for unit in due:
+            try:
+                table = self._turn_unit(unit, table, now)
+            except Exception as error:
+                # One worker's data must not end the loop for the others.
+                unit.wake = Deadline.after(now, core.HEARTBEAT_SECONDS)
+                self._reporter.fault(unit.config.name, error, now)
+
+    def _turn_unit(self, unit: Unit, table: ProcessTable | None, now: float) -> ProcessTable | None:
+        unit.dirty = False
+        life = unit.life
+        live = life is not None and unit.state.lifecycle in LIVE
+        if life is not None and live:
+            gather.read_pages(life, self._actor.watch, now)
+            self._reporter.events(gather.arrivals(life), now)
+            if self._family_due(unit, now):
+                table = table or ProcessTable.scan()
+                self._actor.observe(life, table, now)
+        evidence = gather.evidence_of(life) if life is not None else gather.NOTHING
+        clocks = core.clocks_of(unit.state, unit.policy, evidence, self._awareness, now)
+        late = core.late_subjects(clocks, now)
+        if late and life is not None:
+            table = table or ProcessTable.scan()
+            gather.sample(life, late, table, now)
+            evidence = gather.evidence_of(life)
+        outcome = core.advance(unit.state, unit.policy, evidence, self._awareness, now)
+        unit.clocks = clocks
+        self.apply(unit, outcome, now)
+        return table
+
+    def apply(self, unit: Unit, outcome: Outcome, now: float) -> None:
+        """Take an outcome over: state, actions, events."""
+        changed = outcome.state is not unit.state
+        unit.state = outcome.state
+        for action in outcome.actions:
+            self._actor.take(unit, action, now)
+        self._reporter.events(outcome.events, now)
+        if outcome.events or (changed and unit.state.lifecycle not in LIVE):
+            self._reporter.changed(unit)
+        if unit.state.lifecycle not in LIVE:
+            unit.clocks = ()
+        unit.wake = core.next_wake(unit.state, unit.policy, unit.clocks, self._awareness, now)
+
+    def _family_due(self, unit: Unit, now: float) -> bool:
+        life = unit.life
+        if life is None or life.family is None:
+            return False
+        if life.observed_at is None:
+            return True
+        young = elapsed(life.spawned_at, now) < YOUNG_SECONDS
+        rest = core.HEARTBEAT_SECONDS if young else FAMILY_SECONDS
+        # Half a turn early is soon enough: the turns themselves are a second apart.
+        return elapsed(life.observed_at, now) >= rest - core.HEARTBEAT_SECONDS / 2
+
+    def _next_wake(self, now: float) -> Deadline:
+        wake = earliest(self._full_at, *(unit.wake for unit in self._units.values()))
+        floor = Deadline.after(now, MIN_REST_SECONDS)
+        if wake.at is None or floor.at is None:
+            return self._full_at
+        return replace(wake, at=max(wake.at, floor.at))

@@ -1,0 +1,132 @@
+"""Report: events to journal, log and followers; health and watchdog with each turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from stepwarden.clock import Clock
+from stepwarden.core.event import Event, Kind
+from stepwarden.core.lifecycle import State
+from stepwarden.daemon.unit import Unit
+from stepwarden.edge.health_service import HealthServer
+from stepwarden.edge.health_table import READY, HealthSnapshot, worker_name
+from stepwarden.edge.journal import Journal
+from stepwarden.edge.systemd import Notifier
+from stepwarden.edge.views import RecordedEvent
+
+LOUD = frozenset({State.UNHEALTHY, State.DEAD, State.FAILED})
+"""Arriving in one of these is a warning in the log; FAILED is an error."""
+
+
+class Reporter:
+    """Tells everybody. Nothing in here may raise into the loop or wait."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        health: HealthServer,
+        notifier: Notifier,
+        clock: Clock,
+        log: Any,
+    ) -> None:
+        self._journal = journal
+        self._health = health
+        self._notifier = notifier
+        self._clock = clock
+        self._log = log
+        self._units: Mapping[str, Unit] = {}
+        self._followers: Callable[[RecordedEvent], None] | None = None
+        self._serving: Mapping[str, bool] = {}
+        self._stale = True
+        self._said_trouble = ""
+        self._change = asyncio.Event()
+        self.turned_at = clock.monotonic()
+
+    def attach(self, units: Mapping[str, Unit], followers: Callable[[RecordedEvent], None]) -> None:
+        """Give it the workers, and who follows events."""
+        self._units = units
+        self._followers = followers
+        self._stale = True
+
+    def note(self, event: Event) -> None:
+        """One event that no turn brought forth."""
+        self.events([event], self._clock.monotonic())
+
+    def events(self, events: Iterable[Event], now: float) -> None:
+        """Write events down, everywhere."""
+        for event in events:
+            recorded = self._journal.append(event, now, self._clock.wall())
+            self._log_event(event)
+            if self._followers is not None:
+                self._followers(recorded)
+
+    def changed(self, _unit: Unit) -> None:
+        """The state of a worker may be another now: health is worked out anew."""
+        self._stale = True
+        self._change.set()
+
+    async def next_change(self) -> None:
+        """Wait until the state of any worker may have changed since the last call."""
+        await self._change.wait()
+        self._change.clear()
+
+    def turned(self, now: float) -> None:
+        """The loop has turned: stamp the health snapshot, feed the watchdog."""
+        self.turned_at = now
+        if self._stale:
+            self._stale = False
+            self._serving = self._health_of_all()
+            self._notifier.status(self._status_line())
+        self._health.publish(HealthSnapshot(now, self._serving))
+        self._notifier.watchdog()
+        self._say_trouble()
+
+    def fault(self, worker: str, error: Exception, now: float) -> None:
+        """A turn of one worker raised: a fault of ours that must not end the loop."""
+        self._log.exception("fault", worker=worker, exc_info=error)
+        text = f"a fault of ours in its turn: {type(error).__name__}: {error}"
+        self.events([Event(Kind.DAEMON, text, worker)], now)
+
+    def _health_of_all(self) -> dict[str, bool]:
+        serving = {
+            worker_name(name): unit.state.lifecycle is State.HEALTHY
+            for name, unit in self._units.items()
+        }
+        serving[READY] = all(
+            unit.state.lifecycle is State.HEALTHY
+            for unit in self._units.values()
+            if unit.policy.autostart
+        )
+        return serving
+
+    def _status_line(self) -> str:
+        counts: dict[str, int] = {}
+        for unit in self._units.values():
+            counts[unit.state.lifecycle.value] = counts.get(unit.state.lifecycle.value, 0) + 1
+        return f"{len(self._units)} workers: " + ", ".join(
+            f"{count} {state}" for state, count in counts.items()
+        )
+
+    def _log_event(self, event: Event) -> None:
+        target = event.to_state
+        level = "info"
+        if target in LOUD or event.kind in {Kind.REFUSED, Kind.AGENT_SILENT, Kind.OVER_ROWS}:
+            level = "error" if target == State.FAILED else "warning"
+        fields = {
+            "worker": event.worker,
+            "incarnation": event.incarnation,
+            "state": f"{event.from_state}->{target}" if target else "",
+            "cause": str(event.cause),
+            "rank": event.rank,
+        }
+        told = {key: value for key, value in fields.items() if value}
+        getattr(self._log, level)(event.sentence, kind=event.kind.value, **told)
+
+    def _say_trouble(self) -> None:
+        trouble = self._journal.trouble
+        if trouble != self._said_trouble:
+            self._said_trouble = trouble
+            if trouble:
+                self._log.error(trouble)

@@ -1,0 +1,62 @@
+"""Where the progress pages lie: a private directory on tmpfs, one directory per incarnation.
+
+On a disk a page would cost writes for nothing and, on a full or frozen one, block the engine's
+hot path. runtime_dir is used where it is tmpfs; in containers it often is not, then /dev/shm is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+SHARED_MEMORY = Path("/dev/shm")
+_MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs"})
+_MOUNT_POINT = 4  # field of /proc/self/mountinfo
+
+
+def filesystem_of(path: Path) -> str:
+    """Type of the file system that holds `path`; "" where it cannot be told."""
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    for line in lines.splitlines():
+        mount, _, source = line.partition(" - ")
+        point = mount.split()[_MOUNT_POINT].replace("\\040", " ")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, source.split()[0]
+    return kind
+
+
+def make_page_home(runtime_dir: Path) -> Path:
+    """A new private directory (0700) for all pages of this daemon."""
+    if filesystem_of(runtime_dir) in _MEMORY_FILESYSTEMS:
+        home = runtime_dir / "pages"
+        home.mkdir(mode=0o700, exist_ok=True)
+        return home
+    if filesystem_of(SHARED_MEMORY) in _MEMORY_FILESYSTEMS and os.access(SHARED_MEMORY, os.W_OK):
+        return Path(tempfile.mkdtemp(prefix="stepwarden-", dir=SHARED_MEMORY))
+    # No tmpfs at all: the pages still work, a slow disk may slow the beat thread's tick.
+    return Path(tempfile.mkdtemp(prefix="pages-", dir=runtime_dir))
+
+
+def make_page_dir(directory: Path) -> None:
+    """Create the directory (0700) of one incarnation's pages. Raises OSError."""
+    directory.mkdir(mode=0o700)
+
+
+def remove_page_dir(directory: Path) -> None:
+    """Take one incarnation's pages away. Never raises."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def remove_page_home(home: Path) -> None:
+    """Take the (empty) home away when the daemon ends. Never raises."""
+    with suppress(OSError):
+        home.rmdir()
