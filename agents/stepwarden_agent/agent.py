@@ -200,7 +200,7 @@ class Agent:
 
         header = Header(page.words)
         uplink = Link(settings, make) if settings.target else None
-        beats = Beats(header, uplink)
+        beats = Beats(header, uplink, settings.interval)
         self._attach(page.words)
         self._header, self._uplink, self._beats = header, uplink, beats
         try:

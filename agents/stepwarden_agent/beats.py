@@ -1,4 +1,4 @@
-"""The beat thread: ticks on the page once a second and says when a message is due."""
+"""The beat thread: ticks on the page at each interval and says when a message is due."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from stepwarden_agent import link, log
 from stepwarden_agent.header import Header
 from stepwarden_agent.link import Link
 
-TICK_SECONDS = 1.0
 LOOK_SECONDS = 0.25
 """How often it looks whether steps began: the hot path may not wake anybody."""
 
@@ -47,10 +46,14 @@ class Activity:
 
 
 class Beats:
-    """One thread for one page. `uplink` is None where there is nobody to send to."""
+    """One thread for one page. `uplink` is None where there is nobody to send to.
 
-    def __init__(self, header: Header, uplink: Link | None) -> None:
+    `interval`: seconds between two ticks and, while nothing else happens, between two messages.
+    """
+
+    def __init__(self, header: Header, uplink: Link | None, interval: float) -> None:
         self._header = header
+        self._interval = interval
         self._uplink = uplink
         self._wake: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._wanted: int | None = None
@@ -83,7 +86,7 @@ class Beats:
             now = time.monotonic()
             if now >= next_tick:
                 self._header.tick()
-                next_tick = max(next_tick + TICK_SECONDS, now)
+                next_tick = max(next_tick + self._interval, now)
                 self._want(link.TICK)
             self._want(self._activity.look(self._header.words, now))
             if self._wanted is not None and now >= next_message:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from stepwarden_proto.page import (
     ENV_INCARNATION,
+    ENV_INTERVAL,
     ENV_PAGE_DIR,
     ENV_TARGET,
     ENV_TOKEN,
@@ -15,17 +16,23 @@ from stepwarden_proto.page import (
 )
 
 MAX_RANK_CHARACTERS = 64
+DEFAULT_INTERVAL_SECONDS = 1.0
+MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.1, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where to report. `target` or `page_dir` may be "" (not given), never both."""
+    """Where to report, and every how many seconds.
+
+    `target` or `page_dir` may be "" (not given), never both.
+    """
 
     worker: str
     incarnation: str
     target: str
     token: str
     page_dir: str
+    interval: float = DEFAULT_INTERVAL_SECONDS
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings | None:
@@ -40,7 +47,19 @@ def read_settings(environ: Mapping[str, str]) -> Settings | None:
         target=target,
         token=environ.get(ENV_TOKEN, ""),
         page_dir=page_dir,
+        interval=_interval(environ.get(ENV_INTERVAL, "")),
     )
+
+
+def _interval(text: str) -> float:
+    """Seconds between two beats; the default for anything that is no sensible number."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return DEFAULT_INTERVAL_SECONDS
+    if not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
+        return DEFAULT_INTERVAL_SECONDS
+    return seconds
 
 
 def clean_rank(rank: object) -> str:

@@ -77,6 +77,8 @@ ENV_TOKEN: Final = "STEPWARDEN_TOKEN"
 ENV_PAGE_DIR: Final = "STEPWARDEN_PAGE_DIR"  # directory of this incarnation's pages
 TOKEN_METADATA_KEY: Final = "stepwarden-token"
 
+ENV_INTERVAL: Final = "STEPWARDEN_INTERVAL"  # seconds between two beats, and between two ticks
+
 PAGE_SUFFIX: Final = ".page"
 
 

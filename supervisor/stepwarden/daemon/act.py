@@ -181,6 +181,7 @@ class Actor:
             page.ENV_TARGET: self._around.agent_target,
             page.ENV_TOKEN: life.token,
             page.ENV_PAGE_DIR: str(life.page_dir),
+            page.ENV_INTERVAL: f"{config.heartbeat_interval:g}",
         }
         output = None if config.output.path is None else str(config.output.path)
         return LaunchSpec(config.argv, environment, config.cwd, output)
