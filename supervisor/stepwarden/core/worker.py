@@ -174,19 +174,19 @@ def die(
     outcome.actions.append(EndTree(state.incarnation))
 
 
-def command(state: WorkerState, word: str, now: float) -> Outcome:
-    """The operator says `start`, `stop` or `restart`."""
+def command(state: WorkerState, word: str, now: float, by: str = "the operator") -> Outcome:
+    """Somebody (`by`) says `start`, `stop` or `restart`."""
     outcome = Outcome(state)
     if word != "stop" and state.leftovers:
         pids = ", ".join(str(process.pid) for process in sorted(state.leftovers))
         outcome.refusal = f"processes of its last life cannot be killed: {pids}"
         return outcome
-    outcome.note(Kind.OPERATOR, f"operator: {word}")
-    {"start": _start, "stop": _stop, "restart": _restart}[word](outcome, now)
+    outcome.note(Kind.OPERATOR, f"{by} says {word}")
+    {"start": _start, "stop": _stop, "restart": _restart}[word](outcome, now, by)
     return outcome
 
 
-def _start(outcome: Outcome, now: float) -> None:
+def _start(outcome: Outcome, now: float, by: str) -> None:
     state = outcome.state
     if state.lifecycle is State.STOPPING:
         outcome.state = replace(state, restart_wanted=True, stop_wanted=False, ledger=Ledger())
@@ -194,24 +194,24 @@ def _start(outcome: Outcome, now: float) -> None:
         _restart(outcome, now)
     elif state.lifecycle in lifecycle.RESTING or state.lifecycle is State.RESTARTING:
         outcome.state = replace(state, ledger=Ledger())
-        begin_life(outcome, Trigger.START, now, "started by the operator")
+        begin_life(outcome, Trigger.START, now, f"started by {by}")
 
 
-def _stop(outcome: Outcome, now: float) -> None:
+def _stop(outcome: Outcome, now: float, by: str) -> None:
     state = outcome.state
     outcome.state = replace(state, restart_wanted=False, stop_wanted=True, suspicions=())
-    moved = outcome.move(Trigger.STOP, now, "stopped by the operator")
+    moved = outcome.move(Trigger.STOP, now, f"stopped by {by}")
     if moved and state.lifecycle in lifecycle.LIVE:
         outcome.actions.append(EndTree(state.incarnation))
 
 
-def _restart(outcome: Outcome, now: float) -> None:
+def _restart(outcome: Outcome, now: float, by: str) -> None:
     state = outcome.state
     if state.lifecycle not in lifecycle.LIVE | {State.DEAD}:
-        _start(outcome, now)
+        _start(outcome, now, by)
         return
     outcome.state = replace(state, restart_wanted=True, ledger=Ledger(), suspicions=())
-    outcome.move(Trigger.RESTART, now, "restart asked for by the operator")
+    outcome.move(Trigger.RESTART, now, f"restart asked for by {by}")
     if state.lifecycle in lifecycle.LIVE:
         outcome.actions.append(EndTree(state.incarnation))
 
@@ -234,9 +234,11 @@ def buried(
     if leftovers:
         _stuck(outcome, leftovers, now)
     elif state.lifecycle is State.STOPPING and state.restart_wanted:
-        begin_life(outcome, Trigger.TURNED_OVER, now, "started again by the operator")
+        begin_life(
+            outcome, Trigger.TURNED_OVER, now, "every process is gone; started again as asked"
+        )
     elif state.lifecycle is State.STOPPING:
-        outcome.move(Trigger.ENDED, now, "stopped by the operator; every process is gone")
+        outcome.move(Trigger.ENDED, now, f"{state.sentence}; every process is gone")
     elif state.lifecycle is State.DEAD:
         _after_burial(outcome, policy, now, spread)
     elif state.lifecycle is State.FAILED:

@@ -71,7 +71,7 @@ class Daemon:
             self._admit,
             self._on_beat,
             clock,
-            self._on_refused,
+            on_refused=self._on_refused,
         )
         around = Surroundings(str(agent_socket), self._page_home, strip(os.environ))
         records = LifeRecords(settings.state_dir / "lives")
@@ -134,7 +134,8 @@ class Daemon:
         self._notifier.extend_timeout(longest + 2 * KILL_WAIT_SECONDS)
         now = self._clock.monotonic()
         for unit in self._units.values():
-            self._loop.apply(unit, command(unit.state, "stop", now), now)
+            told = command(unit.state, "stop", now, by="the supervisor, which ends")
+            self._loop.apply(unit, told, now)
         while not self._all_rest():
             await self._reporter.next_change()
         self._loop.stop()
