@@ -191,7 +191,7 @@ def _start(outcome: Outcome, now: float, by: str) -> None:
     if state.lifecycle is State.STOPPING:
         outcome.state = replace(state, restart_wanted=True, stop_wanted=False, ledger=Ledger())
     elif state.lifecycle is State.DEAD:
-        _restart(outcome, now)
+        _restart(outcome, now, by)
     elif state.lifecycle in lifecycle.RESTING or state.lifecycle is State.RESTARTING:
         outcome.state = replace(state, ledger=Ledger())
         begin_life(outcome, Trigger.START, now, f"started by {by}")

@@ -134,7 +134,7 @@ class Daemon:
         self._notifier.extend_timeout(longest + 2 * KILL_WAIT_SECONDS)
         now = self._clock.monotonic()
         for unit in self._units.values():
-            told = command(unit.state, "stop", now, by="the supervisor, which ends")
+            told = command(unit.state, "stop", now, by="the ending supervisor")
             self._loop.apply(unit, told, now)
         while not self._all_rest():
             await self._reporter.next_change()
