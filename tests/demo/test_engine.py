@@ -131,7 +131,7 @@ def test_a_slow_step_is_as_long_as_the_measured_speed_says(model: Model) -> None
 
 def test_a_step_costs_more_with_a_larger_batch() -> None:
     """The work is real: 64 sequences take clearly longer than one."""
-    shape = Shape(context=32)
+    shape = Shape(context=32, layers=1)
     model = Model(shape)
     engine = Engine(model, Agent.from_env(rank="0"), 64, SystemClock())
 
