@@ -95,6 +95,7 @@ def test_stopped_processes_get_term_and_go_on() -> None:
         async with world() as here:
             process = await here.python(SLEEP)
             send(process, signal.SIGSTOP)
+            await until(lambda: ProcessTable.scan().by_pid[process.pid].stopped)
             told: list[str] = []
             assert await bury_quietly(Family(process, "w-1"), 60.0, told) == frozenset()
             assert await here.exit_of(process) == Exit(signal=signal.SIGTERM)
@@ -165,11 +166,13 @@ def test_the_marker_is_found_where_orphans_are_not_ours(tmp_path: Path) -> None:
             await here.exit_of(main)
             orphan = identify(int(await text_of(tmp_path / "pid")))
             assert orphan is not None
-            family = Family(main, "w-7")
+            other = await here.python(SLEEP, STEPWARDEN_INCARNATION="w-7")
+            family = Family(main, "w-7", barred=lambda: [other.pid])
             family.observe(ProcessTable.scan())
             assert family.members(ProcessTable.scan()) == set()
             assert await bury_quietly(family, 5.0, []) == frozenset()
             assert not alive(orphan)
+            assert alive(other)
 
     run(story())
 
@@ -297,6 +300,31 @@ def test_what_cannot_be_ended_is_returned_and_the_loop_runs_on(
             assert left == frozenset({process})
             assert told == [f"cannot be ended: 1 process: {process.pid}"]
             assert turns >= 5
+
+    run(story())
+
+
+CROWD = """
+import os, sys, time
+for _ in range(150):
+    if os.fork() == 0:
+        time.sleep(600)
+open(sys.argv[1], "w").write("x\\n")
+time.sleep(600)
+"""
+
+
+def test_a_crowd_is_buried_with_few_descriptors(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world() as here:
+            process = await here.python(CROWD, str(tmp_path / "ready"))
+            await text_of(tmp_path / "ready")
+            told: list[str] = []
+            before = len(os.listdir("/proc/self/fd"))
+            assert await bury_quietly(Family(process, "w-1"), 60.0, told) == frozenset()
+            assert len(os.listdir("/proc/self/fd")) == before
+            assert told[0].startswith("SIGTERM sent to 151 processes: ")
+            assert told[0].endswith("and 141 more")
 
     run(story())
 

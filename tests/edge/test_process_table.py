@@ -19,6 +19,10 @@ def test_the_command_name_may_hold_anything(name: bytes) -> None:
     assert entry.process == ProcessId(12, 9876)
 
 
+def test_threads_of_the_kernel_are_left_out() -> None:
+    assert parse_stat(b"3 (kworker/0:0)" + TAIL.replace(b"4194560", b"69238880")) is None
+
+
 @pytest.mark.parametrize("line", [b"", b"12 (x", b"12 (x) S 1", b"x (x)" + TAIL, b"\0" * 80])
 def test_what_is_no_stat_line_is_none(line: bytes) -> None:
     assert parse_stat(line) is None

@@ -28,8 +28,7 @@ def test_o_proc_4_orphans_are_reaped_and_exit_codes_are_kept(tmp_path: Path) -> 
             await text_of(tmp_path / "done")
             assert await here.exit_of(second) == Exit(code=7)
             await until(lambda: len(here.exits) >= 201)
-            mine = ProcessTable.scan().children(os.getpid())
-            assert not [entry for entry in mine if entry.gone]
+            await until(lambda: not any(e.gone for e in ProcessTable.scan().children(os.getpid())))
 
     run(story())
 

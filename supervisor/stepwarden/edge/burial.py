@@ -17,7 +17,7 @@ from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.signals import send
 
 _FIRST_LOOK = 0.005  # seconds to the first look for new members; each wait doubles
-_SLOWEST_LOOK = 0.25
+_SLOWEST_LOOK = 0.5  # ends are seen at once; this is for members born meanwhile
 _WATCHED = 64  # descriptors of ours that one burial may take; the looks find the rest
 _NAMED = 10  # pids in one sentence
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepwarden.clock import Clock, SystemClock
-from stepwarden.core.deadline import Deadline
+from stepwarden.core.deadline import Deadline, clamp_timeout
 from stepwarden.core.evidence import ProcessId
 from stepwarden.edge import signals
 from stepwarden.edge.launch_program import CHANNEL
@@ -109,8 +109,9 @@ class Launcher:
         self, spare: _Spare, spec: LaunchSpec, request: bytes, deadline: Deadline
     ) -> ProcessId | None:
         """The running worker; None where the spare had died before it took the request."""
+        remaining = deadline.remaining(self._clock.monotonic())
         try:
-            async with asyncio.timeout(deadline.remaining(self._clock.monotonic())):
+            async with asyncio.timeout(clamp_timeout(remaining)):
                 await spare.exchange(request)
         except TimeoutError:
             spare.take_what_arrived()

@@ -16,7 +16,8 @@ from stepwarden.core.evidence import ProcessId
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STAT_BYTES = 2048  # the longest line is below 1000 bytes
 # Positions behind the closing parenthesis of the command name, see proc_pid_stat(5).
-_STATE, _PPID, _SESSION, _UTIME, _THREADS, _START = 0, 1, 3, 11, 17, 19
+_STATE, _PPID, _SESSION, _FLAGS, _UTIME, _THREADS, _START = 0, 1, 3, 6, 11, 17, 19
+_KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,9 @@ class Proc:
 
 
 def parse_stat(line: bytes) -> Proc | None:
-    """One line of /proc/PID/stat; None where it is not one.
+    """One line of /proc/PID/stat; None where it is not one, and for threads of the kernel.
+
+    A large host has thousands of those and none is ever of interest.
 
     The command name may hold spaces, parentheses and newlines, so its end is the last ")".
     """
@@ -65,6 +68,8 @@ def parse_stat(line: bytes) -> Proc | None:
     if not closing or len(fields) <= _START:
         return None
     try:
+        if int(fields[_FLAGS]) & _KERNEL_THREAD:
+            return None
         ticks = sum(map(int, fields[_UTIME : _UTIME + 4]))
         return Proc(
             pid=int(head.partition(b" ")[0]),

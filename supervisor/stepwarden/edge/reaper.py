@@ -32,8 +32,10 @@ class Reaper:
         """Begin, on the running loop of the main thread; children that ended before are told."""
         become_subreaper()
         self._loop = asyncio.get_running_loop()
-        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
-        self._loop.call_soon(self._reap)
+        self._loop.add_signal_handler(signal.SIGCHLD, self.reap)
+        # Whoever started us may have left it blocked.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        self._loop.call_soon(self.reap)
 
     def stop(self) -> None:
         """Leave children alone from now on."""
@@ -48,13 +50,17 @@ class Reaper:
         """
         return self._recent.get(process)
 
-    def _reap(self) -> None:
+    def reap(self) -> None:
+        """Take what has ended by now, without waiting; nothing while stopped.
+
+        SIGCHLD calls it. The daemon may too, to know of an exit before it judges.
+        """
         if self._loop is None:
             return
         for _ in range(_REAPED_PER_TURN):
             if not self._reap_one(self._loop):
                 return
-        self._loop.call_soon(self._reap)
+        self._loop.call_soon(self.reap)
 
     def _reap_one(self, loop: asyncio.AbstractEventLoop) -> bool:
         try:
