@@ -16,6 +16,7 @@ class Kind(StrEnum):
     SUSPICION = "suspicion"  # one more (rank, cause) while already UNHEALTHY
     AGENT_SILENT = "agent_silent"  # the page moves but no beat arrives
     AGENT_HEARD = "agent_heard"  # beats arrive again
+    STARTED = "started"  # a life's main process runs
     ATTACHED = "attached"  # a rank's agent is there
     DETACHED = "detached"  # a rank said bye
     REFUSED = "refused"  # a message was not believed

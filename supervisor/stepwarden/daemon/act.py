@@ -171,6 +171,10 @@ class Actor:
         life.family = Family(process, life.name, life.page_dir, self._mains)
         life.main = process
         life.exit = self.reaper.exit_of(process)
+        number = str(life.incarnation)
+        text = f"pid {process.pid} runs"
+        data = {"pid": process.pid}
+        self._note(Event(Kind.STARTED, text, life.worker, number, data=data))
 
     def _spec(self, unit: Unit, life: Life) -> LaunchSpec:
         config = unit.config

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from typing import Any
 
 import structlog
+
+
+class _Stderr:
+    """Standard error that may be gone: a closed pipe or a full disk must not end supervision."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 def make_logger(log_format: str, level: str) -> Any:
@@ -29,7 +42,7 @@ def make_logger(log_format: str, level: str) -> Any:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(_Stderr()),  # type: ignore[arg-type]  # it writes, that is all PrintLogger needs
         cache_logger_on_first_use=True,
     )
     return structlog.get_logger()
