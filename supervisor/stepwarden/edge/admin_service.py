@@ -42,6 +42,9 @@ MAX_PAST_EVENTS = 100_000
 MAX_WAIT_SECONDS = 86_400.0
 """A longer wait for a command is cut to this."""
 
+STATE_METADATA_KEY = "stepwarden-state"
+"""Trailing metadata of a command that has not come about in time: the state of the worker."""
+
 _DOWN = frozenset({"STOPPED", "FAILED"})
 _GOAL = {START: "STARTING", STOP: "STOPPED", RESTART: "STARTING"}
 
@@ -204,7 +207,9 @@ class _Service(rpc.SupervisorServiceServicer):
             view = self._backend.worker(request.name) or before
         if not reached:
             text = f"after {wait:g} s {view.name} is {view.state}; the {action} goes on"
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+            # The metadata tells our own answer from a deadline of the transport.
+            state = ((STATE_METADATA_KEY, view.state),)
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text, state)
         if wait and view.state == "FAILED" and action != START:
             text = f"{view.name} is FAILED: {view.sentence}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)

@@ -1,0 +1,65 @@
+"""Numbers and texts as people read them in a terminal, and messages as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+
+def duration(seconds: float | None) -> str:
+    """``12.3s``, ``4m05s``, ``3h07m``, ``2d04h``; "-" for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 99.95:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h{minutes:02}m"
+    return f"{hours // 24}d{hours % 24:02}h"
+
+
+def plain(text: str) -> str:
+    """Without control characters: what a worker says must not steer the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
+    """Lines of an aligned table; a first cell that does not fit stands on a line of its own."""
+    others = [max(len(row[column]) for row in (header, *rows)) for column in range(1, len(header))]
+    left = max(len(header[0]), width - sum(others) - 2 * len(others))
+    fitting = [len(row[0]) for row in rows if len(row[0]) <= left]
+    first = max([len(header[0]), *fitting])
+    lines = []
+    for row in (header, *rows):
+        name = row[0]
+        if len(name) > first:
+            lines.append(name)
+            name = ""
+        cells = [cell.ljust(size) for cell, size in zip(row[1:], others, strict=True)]
+        lines.append("  ".join([name.ljust(first), *cells]).rstrip())
+    return lines
+
+
+def as_json(value: Any, indent: int | None = 2) -> str:
+    """One JSON document; with None for `indent`, one line."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def message_dict(message: Any) -> dict[str, Any]:
+    """A message as plain values by its field names; None for what is absent."""
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.has_presence and not message.HasField(field.name):
+            value = None
+        elif field.message_type is not None:
+            many = hasattr(value, "append")
+            value = [message_dict(one) for one in value] if many else message_dict(value)
+        elif hasattr(value, "append"):
+            value = list(value)
+        found[field.name] = value
+    return found

@@ -1,0 +1,294 @@
+"""The client commands against a real admin server in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stepwarden.cli.main import main
+from stepwarden.errors import ExitCode
+from support.admin_process import admin_process
+from support.waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="sw-") as directory:
+        path = Path(directory) / "admin.sock"
+        with admin_process(path):
+            yield path
+
+
+class Result:
+    """What a command printed and returned."""
+
+    def __init__(self, code: int, out: str, error: str) -> None:
+        self.code = code
+        self.out = out
+        self.error = error
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*arguments: object) -> Result:
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as error:  # argparse
+            code = int(error.code or 0)
+        return Result(code, *capsys.readouterr())
+
+    return call
+
+
+def test_status_is_a_table_of_eighty_columns(served: Path, ask: Any) -> None:
+    result = ask("status", "--socket", served)
+    assert result.code == ExitCode.OK
+    lines = result.out.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert lines[0] == "WORKER     STATE    CAUSE  PID   INC    STEP  AGE    LEFT   RESTARTS"
+    assert lines[1] == "gemma-cpu  HEALTHY  -      4242  inc-1  17    12.3s  30.5s  1/5"
+    assert lines[2].split() == ["llama-gpu", "FAILED", "exit", "-", "-", "-", "-", "-", "5/5"]
+    assert "llama-gpu: 5 deaths within 1800 s" in result.out
+    assert "gemma-cpu:" not in result.out
+
+
+def test_status_json_is_one_document_with_names_and_nulls(served: Path, ask: Any) -> None:
+    result = ask("status", "--json", "--socket", served)
+    document = json.loads(result.out)
+    gemma, llama = document["workers"]
+    assert (gemma["state"], llama["state"], llama["cause"]) == ("HEALTHY", "FAILED", "exit")
+    assert (gemma["pid"], llama["pid"]) == (4242, None)
+    assert (gemma["restarts_used"], gemma["restarts_limit"]) == (1, 5)
+    busy, idle = gemma["ranks"]
+    assert (busy["step"], busy["num_seqs"], busy["budget_left_seconds"]) == (17, 64, 30.5)
+    assert (idle["step"], idle["num_seqs"], idle["step_age_seconds"]) == (None, None, None)
+    assert gemma["restart_in_seconds"] is None
+
+
+def test_status_of_one_worker(served: Path, ask: Any) -> None:
+    result = ask("status", "gemma-cpu", "--socket", served)
+    assert result.code == ExitCode.OK
+    assert "HEALTHY for 61.0s" in result.out
+    assert "RANK" in result.out
+    assert json.loads(ask("status", "gemma-cpu", "--json", "--socket", served).out)["deaths"] == 0
+
+
+@pytest.mark.parametrize("command", [["status"], ["stop"], ["start"], ["restart"]])
+def test_an_unknown_worker_is_one_line_and_its_own_code(
+    served: Path, ask: Any, command: list[str]
+) -> None:
+    result = ask(*command, "gema-cpu", "--socket", served)
+    assert result.code == ExitCode.UNKNOWN_WORKER
+    assert result.out == ""
+    assert result.error == (
+        "stepwarden: there is no worker 'gema-cpu'; did you mean 'gemma-cpu'?\n"
+    )
+
+
+def test_events_text_and_json(served: Path, ask: Any) -> None:
+    text = ask("events", "--limit", 1, "--worker", "gemma-cpu", "--socket", served)
+    assert text.code == ExitCode.OK
+    (line,) = text.out.splitlines()
+    assert "gemma-cpu" in line
+    (line,) = ask("events", "--limit", 1, "--json", "--socket", served).out.splitlines()
+    event = json.loads(line)
+    assert event["kind"] == "transition"
+    assert event["data"] == {"budget": 42.8}
+    assert event["time"].endswith("+00:00")
+    assert "data_json" not in event
+
+
+def test_events_of_an_unknown_worker(served: Path, ask: Any) -> None:
+    result = ask("events", "--worker", "nobody", "--socket", served)
+    assert (result.code, result.error.count("\n")) == (ExitCode.UNKNOWN_WORKER, 1)
+
+
+def test_start_stop_restart(tmp_path: Path, ask: Any) -> None:
+    path = tmp_path / "a.sock"
+    with admin_process(path):
+        result = ask("stop", "gemma-cpu", "--socket", path)
+        assert (result.code, result.out) == (
+            0,
+            "gemma-cpu is STOPPED: gemma-cpu is being stopped\n",
+        )
+        assert ask("start", "gemma-cpu", "--socket", path).out.startswith("gemma-cpu is STARTING")
+        before = json.loads(ask("status", "gemma-cpu", "--json", "--socket", path).out)
+        assert ask("restart", "gemma-cpu", "--wait", 20, "--socket", path).code == 0
+        after = json.loads(ask("status", "gemma-cpu", "--json", "--socket", path).out)
+        assert before["incarnation"] != after["incarnation"]
+
+
+def test_commands_that_do_not_come_about(tmp_path: Path, ask: Any) -> None:
+    with admin_process(tmp_path / "a.sock", "stuck"):
+        result = ask("stop", "gemma-cpu", "--wait", 0.2, "--socket", tmp_path / "a.sock")
+        assert result.code == ExitCode.ACTION_FAILED
+        assert result.error == ("stepwarden: after 0.2 s gemma-cpu is STOPPING; the stop goes on\n")
+        result = ask("restart", "gemma-cpu", "--no-wait", "--socket", tmp_path / "a.sock")
+        assert (result.code, result.out.split(":")[0]) == (0, "gemma-cpu is STOPPING")
+    with admin_process(tmp_path / "b.sock", "refuse"):
+        result = ask("start", "gemma-cpu", "--socket", tmp_path / "b.sock")
+        assert result.code == ExitCode.ACTION_FAILED
+        assert result.error == "stepwarden: its last process 77 cannot be ended\n"
+
+
+def test_o_grpc_5_two_thousand_workers_with_long_sentences(tmp_path: Path, ask: Any) -> None:
+    with admin_process(tmp_path / "a.sock", "huge"):
+        result = ask("status", "--json", "--socket", tmp_path / "a.sock", "--timeout", 20)
+        assert result.code == 0
+        assert len(json.loads(result.out)["workers"]) == 2000
+
+
+def test_no_daemon_is_one_line(tmp_path: Path, ask: Any) -> None:
+    path = tmp_path / "none.sock"
+    result = ask("status", "--socket", path)
+    assert result.code == ExitCode.UNREACHABLE
+    assert result.error == f"stepwarden: no daemon: there is no socket {path}\n"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    result = ask("status", "--socket", path)
+    assert result.code == ExitCode.UNREACHABLE
+    assert result.error == f"stepwarden: no daemon: nobody listens on {path}\n"
+
+
+def test_a_socket_path_that_is_too_long(tmp_path: Path, ask: Any) -> None:
+    result = ask("status", "--socket", tmp_path / ("x" * 200))
+    assert result.code == ExitCode.UNREACHABLE
+    assert result.error.count("\n") == 1
+
+
+def test_the_socket_comes_from_the_environment_or_the_configuration(
+    served: Path, ask: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPWARDEN_SOCKET", str(served))
+    assert ask("status").code == 0
+    monkeypatch.setenv("STEPWARDEN_SOCKET", "/nonexistent")
+    assert ask("status").code == ExitCode.UNREACHABLE
+    config = tmp_path / "stepwarden.yaml"
+    config.write_text(f"supervisor: {{runtime_dir: {served.parent}}}\nworkers: {{}}\n")
+    assert ask("status", "--config", config).code == 0
+    config.write_text(f"supervisor: {{admin_socket: {served}}}\n")
+    assert ask("status", "--config", config).code == 0
+    assert ask("status", "--config", tmp_path / "none.yaml").code == ExitCode.CONFIG
+
+
+@pytest.mark.parametrize("timeout", ["never", "nan", ""])
+def test_a_timeout_that_is_no_number(served: Path, ask: Any, timeout: str) -> None:
+    result = ask("status", "--socket", served, "--timeout", timeout)
+    assert result.code == ExitCode.USAGE
+    assert "is no number of seconds" in result.error
+
+
+@pytest.mark.parametrize("timeout", ["-5", "0"])
+def test_a_timeout_of_nothing_is_over_at_once(served: Path, ask: Any, timeout: str) -> None:
+    began = time.monotonic()
+    result = ask("status", "--socket", served, f"--timeout={timeout}")
+    # An answer that is there already may be taken even so.
+    assert result.code in (ExitCode.OK, ExitCode.UNREACHABLE)
+    assert time.monotonic() - began < 10.0
+
+
+def test_an_endless_timeout_is_bounded(served: Path, ask: Any) -> None:
+    assert ask("status", "--socket", served, "--timeout", "inf").code == 0
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "100001", "1.5"])
+def test_a_limit_out_of_bounds(served: Path, ask: Any, limit: str) -> None:
+    result = ask("events", "--socket", served, f"--limit={limit}")
+    assert result.code == ExitCode.USAGE
+
+
+def test_a_frozen_daemon_is_unreachable_within_the_timeout(tmp_path: Path, ask: Any) -> None:
+    path = tmp_path / "a.sock"
+    with admin_process(path) as daemon:
+        os.kill(daemon.pid, signal.SIGSTOP)
+        for command in (["status"], ["events", "--follow"], ["stop", "gemma-cpu", "--no-wait"]):
+            began = time.monotonic()
+            result = ask(*command, "--socket", path, "--timeout", 0.5)
+            assert time.monotonic() - began < 10.0
+            assert result.code == ExitCode.UNREACHABLE
+            assert result.error == (
+                f"stepwarden: the daemon at {path} did not answer within 0.5 s\n"
+            )
+        os.kill(daemon.pid, signal.SIGCONT)
+        assert ask("status", "--socket", path, "--timeout", 20).code == 0
+
+
+def command_line(*arguments: object, **more: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "stepwarden", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,
+    )
+
+
+def test_o_grpc_2_a_proxy_in_the_environment_is_not_asked(served: Path) -> None:
+    proxy = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY"), "http://127.0.0.1:9")
+    with command_line("status", "--socket", served, env={**os.environ, **proxy}) as process:
+        out, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, "")
+    assert "gemma-cpu" in out
+
+
+def test_following_shows_new_events_and_ends_with_the_daemon(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with (
+        admin_process(path) as daemon,
+        command_line("events", "--follow", "--json", "--socket", path) as process,
+    ):
+        assert process.stdout is not None
+        assert daemon.stdin is not None
+        assert json.loads(process.stdout.readline())["to_state"] == "HEALTHY"
+        daemon.stdin.write("something new\n")
+        daemon.stdin.flush()
+        assert json.loads(process.stdout.readline())["sentence"] == "something new"
+        daemon.stdin.close()
+        out, error = process.communicate(timeout=60)
+    assert (process.returncode, out) == (ExitCode.UNREACHABLE, "")
+    assert error == "stepwarden: the daemon has stopped\n"
+
+
+def test_following_ends_when_the_daemon_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    with (
+        admin_process(path) as daemon,
+        command_line("events", "--follow", "--socket", path) as process,
+    ):
+        assert process.stdout is not None
+        assert "it came up" in process.stdout.readline()
+        daemon.kill()
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.UNREACHABLE
+    assert error.startswith(f"stepwarden: the daemon at {path} went away")
+    assert error.count("\n") == 1
+
+
+def test_a_reader_that_leaves_is_no_error(served: Path) -> None:
+    with command_line("status", "--socket", served) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, "")
+
+
+def test_interrupting_a_follower_is_quiet(served: Path) -> None:
+    with command_line("events", "--follow", "--socket", served) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        wait_for(lambda: process.poll() is not None)
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert process.returncode == 130
