@@ -113,7 +113,7 @@ def test_o_hang_2_silence_while_idle_is_still_found() -> None:
 
 @pytest.mark.parametrize("percent", [100.0, 6400.0, None])
 def test_o_hang_3_a_spinning_deadlock_gets_time_up_to_the_hard_cap(percent: float | None) -> None:
-    """Busy, or of unknown CPU: windows up to the hard cap of 4 x 2 s, said in events, no further."""
+    """Busy, or of unknown CPU: windows up to the hard cap of 4 x 2 s, said in events."""
     world = World(policy(cap=None, window=1.5), attach_at(0.1))
     world.at(0.2, lambda: world.rank().use_cpu(percent))
     world.at(1.0, lambda: world.rank().begin(8))
@@ -170,8 +170,19 @@ def test_o_hang_4_the_budget_follows_the_batch_of_the_step_in_flight() -> None:
 
 @pytest.mark.parametrize(
     ("batch", "budget"),
-    [(1, 1.0), (8, 2.0), (9, 6.0), (32, 6.0), (48, 10.0), (64, 10.0), (200, 10.0)]
-    + [(4294967295, 10.0), (0, 10.0), (-1, 10.0), (None, 10.0)],
+    [
+        (1, 1.0),
+        (8, 2.0),
+        (9, 6.0),
+        (32, 6.0),
+        (48, 10.0),
+        (64, 10.0),
+        (200, 10.0),
+        (4294967295, 10.0),
+        (0, 10.0),
+        (-1, 10.0),
+        (None, 10.0),
+    ],
 )
 def test_o_hang_4_a_frozen_step_is_found_by_the_row_of_its_batch(
     batch: int | None, budget: float

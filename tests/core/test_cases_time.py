@@ -1,4 +1,4 @@
-"""Field cases O-TIME-1 and O-TIME-2: the wall clock steps, and the supervisor itself stands still."""
+"""Field cases O-TIME-1 and O-TIME-2: the wall clock steps; the supervisor itself stands still."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLICY = WorkerPolicy(
 
 
 def eventful_world(steps: tuple[float, ...]) -> World:
-    """A start of 1 s, a false alarm, a hang, a restart delay; the wall steps in the midst of each."""
+    """A start of 1 s, a false alarm, a hang, a delay; the wall steps in the midst of each."""
     world = World(POLICY, attach_at(1.0))
     world.step(4.0, 3.0, 8)
     world.step(10.0, 1e9, 8)
@@ -44,9 +44,8 @@ def test_o_time_1_steps_of_the_wall_clock_change_nothing(steps: tuple[float, ...
     stepped.run(60.0)
     assert stepped.history == calm.history
     assert calm.clock.wall() != stepped.clock.wall()
-    assert [to for _, to, _ in calm.transitions()] == (
-        ["STARTING", "HEALTHY", "UNHEALTHY", "HEALTHY", "UNHEALTHY", "DEAD", "RESTARTING"]
-        + ["STARTING", "HEALTHY"]
+    assert " ".join(to for _, to, _ in calm.transitions()) == (
+        "STARTING HEALTHY UNHEALTHY HEALTHY UNHEALTHY DEAD RESTARTING STARTING HEALTHY"
     )
 
 
@@ -146,7 +145,7 @@ def test_o_time_2_a_worker_that_was_paused_with_us_is_not_taken_for_idle() -> No
         WorkerPolicy("w1", step=Rows(((8, 2.0),)), first_step=0.0, window=3.0), attach_at(0.0)
     )
     world.at(9.0, lambda: world.rank().use_cpu(20.0))
-    world.step(10.0, 30.0, 8)
+    world.step(10.0, 26.0, 8)
     world.at(13.0, lambda: world.rank().use_cpu(0.0))
     world.pause(13.0, 20.0)
     world.at(33.0, lambda: world.rank().use_cpu(20.0))

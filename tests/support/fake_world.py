@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from stepwarden.core import turn, worker
 from stepwarden.core.action import Spawn
@@ -262,10 +263,10 @@ class World:
 
         self.at(at, begin)
 
-    def attach(self, name: str = "0", **facts: object) -> FakeRank:
+    def attach(self, name: str = "0", **facts: Any) -> FakeRank:
         """A rank's agent appears in the present life."""
         process = ProcessId(self.life.main.pid + 1 + len(self.life.ranks), 7)
-        rank = FakeRank(name, self.clock, process, **facts)  # type: ignore[arg-type]
+        rank = FakeRank(name, self.clock, process, **facts)
         self.life.ranks[name] = rank
         return rank
 
@@ -318,7 +319,7 @@ class World:
             if isinstance(action, Spawn):
                 self._spawn(action)
             else:
-                self.at(self.now + self.bury_seconds, self._bury)
+                self.at(self.now + self.bury_seconds, self.bury)
         self._plan()
 
     def _spawn(self, action: Spawn) -> None:
@@ -328,7 +329,8 @@ class World:
         if self.on_spawn is not None:
             self.on_spawn(self)
 
-    def _bury(self) -> None:
+    def bury(self) -> None:
+        """Its tree has been ended, all but `leftovers`."""
         self.life.gone = not self.leftovers
         self._take(
             worker.buried(self.state, self.policy, self.leftovers, self.clock.now, spread=0.0)
@@ -341,11 +343,11 @@ class World:
         wake = turn.next_wake(self.state, self.policy, clocks, self.awareness, now)
         wait = wake.remaining(now)
         assert wait is not None
-        assert 0.0 <= wait <= turn.HEARTBEAT_SECONDS
+        assert 0.0 <= wait <= turn.HEARTBEAT_SECONDS + 1e-9
         self._expected = now + wait
 
 
-def attach_at(seconds: float, **facts: object) -> Callable[[World], None]:
+def attach_at(seconds: float, **facts: Any) -> Callable[[World], None]:
     """For `on_spawn`: rank "0" attaches so long after each spawn."""
 
     def on_spawn(world: World) -> None:

@@ -74,7 +74,8 @@ def measured(measurement: Measurement | None, busy_cpu: float) -> str:
     if measurement.percent is None or measurement.activity is Activity.UNKNOWN:
         return "CPU unknown, which counts as working"
     span = seconds(measurement.seconds)
-    percent = f"CPU {measurement.percent:.3g} % of a core over {span}"
+    digits = ".3g" if measurement.percent < 100.0 else ".0f"
+    percent = f"CPU {measurement.percent:{digits}} % of a core over {span}"
     word = "working" if measurement.activity is Activity.WORKING else "not working"
     return f"{percent} (limit {busy_cpu:g} %): {word}"
 
