@@ -1,12 +1,151 @@
-"""What is allowed and yet hardly meant: warnings about one worker."""
+"""What is allowed and yet hardly meant, as warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stepwarden.config.engine_checks import check_engine
+from stepwarden.config.fields import is_loopback, split_address
 from stepwarden.config.findings import Findings
-from stepwarden.config.settings import WorkerConfig
+from stepwarden.config.problems import Path
+from stepwarden.config.settings import SupervisorSettings, WorkerConfig
+from stepwarden.config.values import parse_whole, seconds_text
+from stepwarden.core.budget import Formula, Rows
+from stepwarden.core.policy import WorkerPolicy
+
+_BATCH_OPTIONS = ("--max-num-seqs", "--max_num_seqs")
+
+
+def check_supervisor(settings: SupervisorSettings, findings: Findings) -> None:
+    """Say what looks wrong about the daemon's own settings."""
+    for position, address in enumerate(settings.health_listen):
+        if not is_loopback(split_address(address)[0]):
+            path = ("supervisor", "health", "listen", position)
+            findings.warning(path, "other hosts can reach this address, without TLS")
+    if settings.socket_mode & 0o007:
+        message = "every user of this host may use the sockets, the admin socket too"
+        findings.warning(("supervisor", "socket_mode"), message)
 
 
 def check_worker(worker: WorkerConfig, findings: Findings, environment: Mapping[str, str]) -> None:
     """Say everything that looks wrong about one worker that can be used."""
+    _check_backend(worker, findings)
+    _check_heartbeat(worker, findings)
+    _check_restart(worker, findings)
+    _check_caps(worker, findings)
+    _check_step(worker, findings)
+    _check_command(worker, findings)
+    check_engine(worker, findings, environment)
+
+
+def _where(worker: WorkerConfig, findings: Findings, *keys: str) -> Path:
+    """Where a shared key was written: at the worker, in the defaults, or (nowhere) the worker."""
+    own: Path = ("workers", worker.name, *keys)
+    shared: Path = ("defaults", *keys)
+    if findings.written(own):
+        return own
+    return shared if findings.written(shared) else own[:2]
+
+
+def _check_backend(worker: WorkerConfig, findings: Findings) -> None:
+    path: Path = ("workers", worker.name)
+    if not findings.written((*path, "backend")) and not findings.written((*path, "step")):
+        findings.warning(path, f"no backend is named; the budgets of {worker.policy.backend} hold")
+
+
+def _check_heartbeat(worker: WorkerConfig, findings: Findings) -> None:
+    interval, timeout = worker.heartbeat_interval, worker.policy.heartbeat_timeout
+    if timeout < 3 * interval:
+        findings.warning(
+            _where(worker, findings, "heartbeat"),
+            f"timeout {seconds_text(timeout)} is less than 3 intervals of"
+            f" {seconds_text(interval)}: two late beats look like silence",
+        )
+
+
+def _check_restart(worker: WorkerConfig, findings: Findings) -> None:
+    policy, restart = worker.policy, worker.policy.restart
+    if restart.on == "never":
+        return
+    path = _where(worker, findings, "restart")
+    if restart.max_delay < restart.delay:
+        findings.warning(path, f"delay is cut to max_delay, {seconds_text(restart.max_delay)}")
+    cycle = policy.startup + policy.window + restart.delay
+    # The shipped values need no word: deaths in a row without stable uptime count for them too.
+    if restart.limit * cycle > restart.within and not _all_shipped(policy):
+        findings.warning(
+            path,
+            f"{restart.limit} hangs at start take longer than within,"
+            f" {seconds_text(restart.within)}: limit * (startup + window + delay) ="
+            f" {seconds_text(restart.limit * cycle)}; only the row of deaths without stable"
+            " uptime ends them",
+        )
+
+
+def _all_shipped(policy: WorkerPolicy) -> bool:
+    shipped = WorkerPolicy("shipped")
+    return (policy.startup, policy.window, policy.restart) == (
+        shipped.startup,
+        shipped.window,
+        shipped.restart,
+    )
+
+
+def _check_caps(worker: WorkerConfig, findings: Findings) -> None:
+    policy, caps = worker.policy, worker.policy.hard_caps
+    tokens = worker.max_num_batched_tokens
+    step = policy.step_budget(policy.max_num_seqs, tokens).seconds
+    own_step = findings.written(("workers", worker.name, "step", "hard_cap"))
+    step_path: Path = ("workers", worker.name) if own_step else ("backends", policy.backend)
+    for path, cap, seconds in (
+        ((*step_path, "step", "hard_cap"), caps.step, step),
+        (_where(worker, findings, "startup", "hard_cap"), caps.startup, policy.startup),
+        (_where(worker, findings, "heartbeat", "hard_cap"), caps.heartbeat, policy.heartbeat_timeout),
+    ):
+        if cap is not None and cap < seconds + policy.window:
+            least = seconds_text(seconds + policy.window)
+            message = f"{seconds_text(cap)} is below budget + window of worker {worker.name}"
+            findings.warning(path, f"{message}; {least} holds instead")
+
+
+def _check_step(worker: WorkerConfig, findings: Findings) -> None:
+    step, policy = worker.policy.step, worker.policy
+    own: Path = ("workers", worker.name, "step")
+    path = own if findings.written(own) else ("backends", policy.backend, "step")
+    highest = step.base if isinstance(step, Formula) else step.rows[-1][1]
+    if highest > step.maximum:
+        message = f"{seconds_text(highest)} is above max; {seconds_text(step.maximum)} holds"
+        findings.warning(path, message)
+    said = findings.written(("workers", worker.name, "max_num_seqs"))
+    if isinstance(step, Rows) and step.beyond is None and said:
+        last, seconds = step.rows[-1]
+        if policy.max_num_seqs > last:
+            findings.warning(
+                ("workers", worker.name, "max_num_seqs"),
+                f"batches beyond the last row {last} get its budget, {seconds_text(seconds)};"
+                " add a row, or beyond",
+            )
+
+
+def _check_command(worker: WorkerConfig, findings: Findings) -> None:
+    path: Path = ("workers", worker.name, "command")
+    for position, word in enumerate(worker.command or ()):
+        if "${" in word:
+            message = "variables are not expanded here; use shell, or write the value"
+            findings.warning((*path, position), message)
+    batch = _batch_option(worker.command or ())
+    if batch is not None and batch != worker.policy.max_num_seqs:
+        findings.warning(
+            ("workers", worker.name, "max_num_seqs"),
+            f"is {worker.policy.max_num_seqs}, and the command says {batch}",
+        )
+
+
+def _batch_option(command: tuple[str, ...]) -> int | None:
+    """The largest batch that the engine's own command line names, if any."""
+    for position, word in enumerate(command):
+        name, equals, value = word.partition("=")
+        if name in _BATCH_OPTIONS:
+            following = command[position + 1] if position + 1 < len(command) else ""
+            return parse_whole(value if equals else following)
+    return None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stepwarden.config.build import WorkerBuilder, build_supervisor
-from stepwarden.config.checks import check_worker
+from stepwarden.config.checks import check_supervisor, check_worker
 from stepwarden.config.findings import Findings
 from stepwarden.config.nodes import compose
 from stepwarden.config.problems import ERROR, WARNING, ConfigError
@@ -32,6 +32,7 @@ def load_text(text: str, path: Path, environment: Mapping[str, str]) -> Config:
     if file is None:
         raise ConfigError(findings.problems())
     supervisor = build_supervisor(file.supervisor, findings)
+    check_supervisor(supervisor, findings)
     builder = WorkerBuilder(file, findings)
     workers = {}
     for name, section in file.workers.items():
