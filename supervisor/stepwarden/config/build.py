@@ -18,6 +18,7 @@ from stepwarden.config.settings import (
     WorkerConfig,
 )
 from stepwarden.config.steps import build_step, check_form, put_step_over, shipped_steps
+from stepwarden.core import budget
 from stepwarden.core.policy import HardCaps, RestartPolicy, WorkerPolicy
 
 MAX_SOCKET_PATH = 107
@@ -87,23 +88,13 @@ class WorkerBuilder:
         output = self._output(name, shared.output)
         if backend is None or output is None or not command:
             return None
-        policy = _policy(name, section, shared, backend)
-        tokens, grace = section.max_num_batched_tokens, shared.stop.grace
-        return WorkerConfig(
-            name=name,
-            policy=policy,
-            command=tuple(section.command) if section.command is not None else None,
-            shell=section.shell,
-            cwd=section.cwd,
-            env=dict(section.env),
-            engine=section.engine,
-            stop_signal=signal.Signals[f"SIG{shared.stop.signal}"],
-            stop_grace=grace,
-            output=output,
-            heartbeat_interval=shared.heartbeat.interval,
-            max_num_batched_tokens=tokens,
-            engine_timeouts=engine_timeouts(section.engine, policy, tokens, grace),
-        )
+        return _worker(name, section, shared, backend, output)
+
+    def plain(self) -> WorkerConfig:
+        """What a worker gets that says nothing itself, on the shipped gpu numbers."""
+        shared = self._file.defaults
+        gpu = BackendConfig("gpu", budget.SHIPPED["gpu"])
+        return _worker("", WorkerSection(), shared, gpu, OutputConfig())
 
     def _backend(self, name: str, section: WorkerSection) -> BackendConfig | None:
         """The step rule that holds for a worker: its backend's, with its own step over it."""
@@ -149,6 +140,32 @@ class WorkerBuilder:
             self._findings.consequence(path, message, "mode: append with a path")
             return None
         return OutputConfig(output.mode, None if output.path is None else FilePath(output.path))
+
+
+def _worker(
+    name: str,
+    section: WorkerSection,
+    shared: SharedSection,
+    backend: BackendConfig,
+    output: OutputConfig,
+) -> WorkerConfig:
+    policy = _policy(name, section, shared, backend)
+    tokens, grace = section.max_num_batched_tokens, shared.stop.grace
+    return WorkerConfig(
+        name=name,
+        policy=policy,
+        command=tuple(section.command) if section.command is not None else None,
+        shell=section.shell,
+        cwd=section.cwd,
+        env=dict(section.env),
+        engine=section.engine,
+        stop_signal=signal.Signals[f"SIG{shared.stop.signal}"],
+        stop_grace=grace,
+        output=output,
+        heartbeat_interval=shared.heartbeat.interval,
+        max_num_batched_tokens=tokens,
+        engine_timeouts=engine_timeouts(section.engine, policy, tokens, grace),
+    )
 
 
 def _policy(

@@ -100,7 +100,11 @@ def _check_caps(worker: WorkerConfig, findings: Findings) -> None:
     for path, cap, seconds in (
         ((*step_path, "step", "hard_cap"), caps.step, step),
         (_where(worker, findings, "startup", "hard_cap"), caps.startup, policy.startup),
-        (_where(worker, findings, "heartbeat", "hard_cap"), caps.heartbeat, policy.heartbeat_timeout),
+        (
+            _where(worker, findings, "heartbeat", "hard_cap"),
+            caps.heartbeat,
+            policy.heartbeat_timeout,
+        ),
     ):
         if cap is not None and cap < seconds + policy.window:
             least = seconds_text(seconds + policy.window)

@@ -54,9 +54,7 @@ def _check_step(worker: WorkerConfig, findings: Findings, environment: Mapping[s
 
 def _below_budget(worker: WorkerConfig, need: LargestStep, seconds: int) -> str:
     policy, tokens = worker.policy, worker.max_num_batched_tokens
-    seqs = _largest(
-        policy.max_num_seqs, lambda n: policy.step.budget(n, tokens).seconds <= seconds
-    )
+    seqs = _largest(policy.max_num_seqs, lambda n: policy.step.budget(n, tokens).seconds <= seconds)
     fits = f"at most {seqs} sequences fit under it: lower max_num_seqs to {seqs}"
     if seqs == 0:
         fits = "no batch fits under it by max_num_seqs alone"

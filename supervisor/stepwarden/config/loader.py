@@ -42,4 +42,11 @@ def load_text(text: str, path: Path, environment: Mapping[str, str]) -> Config:
             check_worker(worker, findings, environment)
     if findings.problems(ERROR):
         raise ConfigError(findings.problems())
-    return Config(path, supervisor, workers, builder.backends, findings.problems(WARNING))
+    return Config(
+        path=path,
+        supervisor=supervisor,
+        workers=workers,
+        backends=builder.backends,
+        warnings=findings.problems(WARNING),
+        plain_worker=builder.plain(),
+    )

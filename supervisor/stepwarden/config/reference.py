@@ -91,7 +91,9 @@ def markdown() -> str:
         hidden = schema["$defs"][without]["properties"] if without else {}
         rows = "\n".join(_rows(section, schema, set(hidden)))
         text = _one_line(section["description"])
-        parts.append(f"## {title}\n\n{text}\n\n| key | takes | default | meaning |\n|---|---|---|---|")
+        parts.append(
+            f"## {title}\n\n{text}\n\n| key | takes | default | meaning |\n|---|---|---|---|"
+        )
         parts[-1] += f"\n{rows}\n"
     return "\n".join(parts)
 

@@ -43,7 +43,7 @@ class HeartbeatSection(Section):
     interval: Annotated[float, Duration(SHORTEST, MINUTE)] = Field(
         default=1.0, description="How often an agent sends a beat."
     )
-    timeout: Annotated[float, Duration(0.5, HOUR)] = Field(
+    timeout: Annotated[float, Duration(0.5, DAY)] = Field(
         default=30.0,
         description="Silence (no beat, and a page that does not move) after which the worker"
         " becomes UNHEALTHY.",
@@ -127,7 +127,7 @@ class StopSection(Section):
     signal: Annotated[str, SIGNALS] = Field(
         default="TERM", description="The first signal to the whole tree."
     )
-    grace: Annotated[float, Duration(SHORTEST, HOUR)] = Field(
+    grace: Annotated[float, Duration(SHORTEST, DAY)] = Field(
         default=30.0, description="From that signal until KILL."
     )
 

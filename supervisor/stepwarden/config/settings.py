@@ -91,10 +91,14 @@ class WorkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A file that can be used. `warnings` are worth reading; none of them prevents a start."""
+    """A file that can be used. `warnings` are worth reading; none of them prevents a start.
+
+    `plain_worker` has no name and no command: what a worker gets that says nothing itself.
+    """
 
     path: Path
     supervisor: SupervisorSettings
     workers: dict[str, WorkerConfig]
     backends: dict[str, BackendConfig]
     warnings: tuple[Problem, ...] = ()
+    plain_worker: WorkerConfig = WorkerConfig("", WorkerPolicy(""))

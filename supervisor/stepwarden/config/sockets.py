@@ -30,6 +30,8 @@ def _path(document: Document, key: str) -> str | None:
     """The path that stands at supervisor.KEY; None where nothing does."""
     findings = Findings(document)
     node = document.root
+    if node is None:
+        return None
     for step in ("supervisor", key):
         if not isinstance(node, Mapping):
             findings.error(("supervisor",), "is not a mapping")

@@ -18,7 +18,7 @@ from stepwarden.config.model import (
     SupervisorSection,
     WorkerSection,
 )
-from stepwarden.config.nodes import Document, Mapping, Node, Scalar, Sequence
+from stepwarden.config.nodes import Document, Mapping, Node, Sequence
 from stepwarden.config.problems import Path
 from stepwarden.config.sections import Section
 
@@ -27,6 +27,7 @@ EXTENSION_PREFIX = "x-"
 
 _KEY_MARK = "[key]"
 _MAX_ROUNDS = 5
+_MISSING = ("missing", "too_short")
 _WANTED = {
     "model_type": "a mapping (key: value lines)",
     "dict_type": "a mapping (key: value lines)",
@@ -46,15 +47,18 @@ def validate(document: Document, findings: Findings) -> File | None:
         for name, entry in root.entries.items()
         if not name.startswith(EXTENSION_PREFIX)
     }
-    for _ in range(_MAX_ROUNDS):
+    for turn in range(_MAX_ROUNDS):
         try:
             return File.model_validate(data)
         except ValidationError as error:
             details = error.errors(include_url=False)
         for detail in details:
-            _report(detail, findings)
+            # Later, a part is missing because it was refused and taken out.
+            if turn == 0 or detail["type"] not in _MISSING:
+                _report(detail, findings)
         # What is left of the file is looked at too, so that all problems are told at once.
-        remains = [_prune(data, detail) for detail in details]
+        # Backwards, so that the positions in lists stay true.
+        remains = [_prune(data, detail) for detail in reversed(details)]
         if not all(remains):
             return None
     return None
@@ -73,8 +77,7 @@ def _prune(data: dict[str, Any], detail: ErrorDetails) -> bool:
             return True
         place = place[step]
     if isinstance(place, list):
-        # An argument of a list is replaced, since removing it would move the others.
-        place[int(path[-1])] = Scalar("refused", True, 0, 0)
+        del place[int(path[-1])]
         return True
     place.pop(path[-1], None)
     return True
@@ -102,7 +105,7 @@ def _report(detail: ErrorDetails, findings: Findings) -> None:
         findings.error(path[:-1], f"the key {path[-1]} is missing")
     elif kind in _WANTED:
         findings.error(path, _found(detail["input"]), _WANTED[kind])
-    elif kind in ("too_short", "dict_too_short"):
+    elif kind == "too_short":
         findings.error(path, "is empty; at least one is needed")
     else:
         findings.error(path, detail["msg"])
@@ -120,19 +123,17 @@ def _unknown_key(path: Path, findings: Findings) -> None:
     known = list(section.model_fields) if section else []
     name = str(path[-1])
     near = [word for word in known if word == name.lower()]
-    near = near or difflib.get_close_matches(name.lower(), known, 1, 0.7)
+    near = near or difflib.get_close_matches(name.lower(), known, 1, 0.65)
     near = near or [word for word in known if name.lower().startswith(f"{word}_")]
-    suggestion = near[0] if near else _elsewhere(name)
+    suggestion = near[0] if near else _elsewhere(name, str(path[0]))
     findings.error(path, "unknown key", ", ".join(known), suggestion)
 
 
-def _elsewhere(name: str) -> str:
-    """Where a key of this name, or nearly so, belongs; empty where nowhere."""
-    places: dict[str, str] = {}
-    for place, key in _all_keys():
-        places.setdefault(key, place)
-    near = difflib.get_close_matches(name.lower(), list(places), 1, 0.8)
-    return f"{places[near[0]]}{near[0]}" if near else ""
+def _elsewhere(name: str, top: str) -> str:
+    """Where a key of this name, or nearly so, belongs, best below `top`; empty where nowhere."""
+    places = sorted(_all_keys(), key=lambda place: not place[0].startswith(f"{top}."))
+    near = difflib.get_close_matches(name.lower(), [key for _, key in places], 1, 0.8)
+    return next((f"{place}{key}" for place, key in places if [key] == near), "")
 
 
 def _all_keys() -> Iterator[tuple[str, str]]:

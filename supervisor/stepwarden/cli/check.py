@@ -1,0 +1,86 @@
+"""stepwarden check: name all problems of a configuration file, or print what holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from stepwarden.config import Config, ConfigError, Problem, load
+from stepwarden.errors import ExitCode
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this command."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="the configuration file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--strict", action="store_true", help="refuse a file with warnings too (exit code 78)"
+    )
+    parser.add_argument(
+        "--effective", action="store_true", help="print what holds after all defaults"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 where the file can be used, else ExitCode.CONFIG."""
+    config: Config | None = None
+    try:
+        config = load(options.file)
+        problems = config.warnings
+    except ConfigError as error:
+        problems = error.problems
+    good = config is not None and not (options.strict and problems)
+    if options.json:
+        _print_json(config, problems, good, options.effective)
+    else:
+        _print_text(config, problems, good, options)
+    return int(ExitCode.OK if good else ExitCode.CONFIG)
+
+
+def _print_text(
+    config: Config | None, problems: tuple[Problem, ...], good: bool, options: argparse.Namespace
+) -> None:
+    # What holds goes to standard output alone, so that it can be redirected into a file.
+    effective = options.effective and config is not None
+    stream = sys.stderr if effective else sys.stdout
+    for problem in problems:
+        print(problem, file=stream)
+    print(_summary(options.file, config, problems, good), file=stream)
+    if config is not None and options.effective:
+        from stepwarden.config.effective import effective_yaml
+
+        sys.stdout.write(effective_yaml(config))
+
+
+def _summary(file: Path, config: Config | None, problems: tuple[Problem, ...], good: bool) -> str:
+    warnings = sum(problem.severity == "warning" for problem in problems)
+    errors = len(problems) - warnings
+    counts = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}"
+    verdict = "can be used" if good else "cannot be used"
+    if config is None:
+        return f"{ascii(str(file))[1:-1]}: {verdict}: {counts}"
+    workers = _count(len(config.workers), "worker")
+    why = "" if good else " with --strict"
+    return f"{ascii(str(file))[1:-1]}: {verdict}{why}: {workers}, {counts}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _print_json(
+    config: Config | None, problems: tuple[Problem, ...], good: bool, with_effective: bool
+) -> None:
+    answer: dict[str, Any] = {
+        "ok": good,
+        "problems": [problem.as_json() for problem in problems],
+        "workers": sorted(config.workers) if config else [],
+    }
+    if with_effective and config is not None:
+        from stepwarden.config.effective import effective
+
+        answer["effective"] = effective(config)
+    print(json.dumps(answer, indent=2))

@@ -1,0 +1,80 @@
+"""stepwarden explain: what one step may take, with the formula and the numbers put in."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import json
+from pathlib import Path
+
+from stepwarden.config import BackendConfig, WorkerConfig, load
+from stepwarden.config.explanation import explain
+from stepwarden.config.problems import shown
+from stepwarden.core.budget import SHIPPED
+from stepwarden.core.policy import HardCaps, WorkerPolicy
+from stepwarden.errors import UnknownWorkerError, UsageError
+
+MOST = 1_000_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of this command."""
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--backend", metavar="NAME", help="a backend; gpu and cpu need no file")
+    asked.add_argument("--worker", metavar="NAME", help="a worker of the file")
+    parser.add_argument(
+        "--num-seqs", type=_count, metavar="N", help="sequences (default: the worker's largest)"
+    )
+    parser.add_argument("--num-tokens", type=_count, metavar="T", help="tokens (default: unknown)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(options: argparse.Namespace) -> int:
+    """0; a name that is not there is a usage error (backend) or an unknown worker."""
+    worker = _worker(options) if options.worker else _stand_in(options)
+    answer = explain(worker, options.num_seqs, options.num_tokens)
+    print(json.dumps(answer.as_json(), indent=2) if options.json else "\n".join(answer.lines()))
+    return 0
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:11]) <= MOST and len(text) < 11):
+        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number from 1 to {MOST}")
+    return int(text)
+
+
+def _worker(options: argparse.Namespace) -> WorkerConfig:
+    if options.config is None:
+        raise UsageError("--worker needs --config FILE, which says what the worker is")
+    workers = load(options.config).workers
+    if options.worker not in workers:
+        raise UnknownWorkerError(_unknown("worker", options.worker, list(workers)))
+    return workers[options.worker]
+
+
+def _stand_in(options: argparse.Namespace) -> WorkerConfig:
+    """A worker without a name that has this backend, and else what the file's defaults say."""
+    if options.num_seqs is None:
+        raise UsageError("--backend needs --num-seqs N")
+    plain = WorkerConfig("", WorkerPolicy(""))
+    backends = {name: BackendConfig(name, step) for name, step in SHIPPED.items()}
+    if options.config is not None:
+        config = load(options.config)
+        plain, backends = config.plain_worker, config.backends
+    if options.backend not in backends:
+        raise UsageError(_unknown("backend", options.backend, list(backends)))
+    backend = backends[options.backend]
+    caps: HardCaps = dataclasses.replace(plain.policy.hard_caps, step=backend.hard_cap)
+    policy = dataclasses.replace(
+        plain.policy, backend=backend.name, step=backend.step, hard_caps=caps
+    )
+    return dataclasses.replace(plain, policy=policy)
+
+
+def _unknown(kind: str, name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    listed = ", ".join(sorted(known)[:20])
+    return f"there is no {kind} {shown(name)} (there are: {listed}{hint})"

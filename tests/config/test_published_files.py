@@ -1,0 +1,126 @@
+"""What the repository ships: examples, schema and reference agree with the loader."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from stepwarden.config import Config, load
+from stepwarden.config.effective import effective_yaml
+from stepwarden.config.loader import load_text
+from stepwarden.config.nodes import Mapping, Node, Sequence, compose
+from stepwarden.config.reference import markdown
+from stepwarden.config.schema import json_schema, schema_text
+from stepwarden.config.values import parse_number, parse_whole
+
+ROOT = Path(__file__).resolve().parents[2]
+ANNOTATED = ROOT / "config" / "stepwarden.yaml"
+FILES = sorted([*(ROOT / "config").glob("*.yaml"), *(ROOT / "config" / "examples").glob("*.yaml")])
+NAMES = [str(path.relative_to(ROOT)) for path in FILES]
+
+
+def as_editors_see(node: Node | None) -> Any:
+    """The data that a YAML 1.2 reader hands to a schema checker."""
+    if isinstance(node, Mapping):
+        return {name: as_editors_see(entry.value) for name, entry in node.entries.items()}
+    if isinstance(node, Sequence):
+        return [as_editors_see(item) for item in node.items]
+    if node is None or (node.plain and node.text in ("", "~", "null")):
+        return None
+    if node.plain and node.text in ("true", "false"):
+        return node.text == "true"
+    number = parse_whole(node.text)
+    found = parse_number(node.text) if number is None else number
+    return node.text if found is None or not node.plain else found
+
+
+def schema_errors(text: str) -> list[str]:
+    validator = jsonschema.Draft202012Validator(json_schema())
+    data = as_editors_see(compose(text, "c.yaml").root)
+    return [error.message for error in validator.iter_errors(data)]
+
+
+def without_path(config: Config) -> tuple[object, ...]:
+    return config.supervisor, config.workers, config.backends
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_every_published_file_can_be_used_and_its_effective_form_says_the_same(path: Path) -> None:
+    config = load(path, {})
+    again = load_text(effective_yaml(config), path, {})
+    assert without_path(again) == without_path(config)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.name != "demo.yaml"], ids=lambda path: path.name
+)
+def test_the_annotated_file_and_the_examples_give_no_warning(path: Path) -> None:
+    assert load(path, {}).warnings == ()
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_the_schema_accepts_every_published_file(path: Path) -> None:
+    assert schema_errors(path.read_text()) == []
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "worker: {w: {command: [a]}}",
+        "workers: {}",
+        "workers: {w: {comand: [a]}}",
+        "workers: {w: {command: [a], shell: b}}",
+        "workers: {w: {backend: cpu}}",
+        "workers: {w: {command: a b}}",
+        "workers: {w: {command: [a, 5]}}",
+        "workers: {w: {command: [a], engine: vlm}}",
+        "workers: {w: {command: [a], autostart: yes}}",
+        "workers: {w: {command: [a], max_num_seqs: 0}}",
+        "workers: {w: {command: [a], startup: {budget: 1:30}}}",
+        "workers: {w: {command: [a], startup: {budget: 5 minutes}}}",
+        'workers: {w: {command: [a], startup: {budget: "30"}}}',
+        "workers: {w: {command: [a], startup: {budget: -5}}}",
+        "workers: {w: {command: [a], startup: }}",
+        "workers: {w: {command: [a], step: {base: 5, rows: {1: 5}}}}",
+        "workers: {w: {command: [a], step: {rows: {010: 5}}}}",
+        "workers: {w: {command: [a], env: {A: 5}}}",
+        "workers: {w: {command: [a], env: {STEPWARDEN_X: a}}}",
+        "workers: {'w 1': {command: [a]}}",
+        "workers: {w: {command: [a], x-note: hi}}",
+        'supervisor: {metrics: {listen: "127.0.0.1:1"}}\nworkers: {w: {command: [a]}}',
+    ],
+)
+def test_the_schema_refuses_what_the_loader_refuses(text: str) -> None:
+    assert schema_errors(text)
+    with pytest.raises(Exception, match=r"c\.yaml"):
+        load_text(text, Path("c.yaml"), {})
+
+
+def test_the_committed_schema_and_reference_are_fresh() -> None:
+    renew = "run: stepwarden schema > config/schema.json;"
+    renew += " stepwarden schema --markdown > docs/configuration.md"
+    assert (ROOT / "config" / "schema.json").read_text() == schema_text(), renew
+    assert (ROOT / "docs" / "configuration.md").read_text() == markdown(), renew
+
+
+def test_the_annotated_file_and_the_reference_explain_every_key() -> None:
+    schema = json_schema()
+    sections = [schema, *schema["$defs"].values()]
+    keys = {key for section in sections for key in section.get("properties", {})}
+    annotated = ANNOTATED.read_text()
+    missing = [key for key in keys if not re.search(rf'^[ #]*(- )?"?{key}"?:', annotated, re.M)]
+    assert not missing
+    reference = markdown()
+    assert not [key for key in keys if f"| `{key}` |" not in reference]
+
+
+def test_the_annotated_file_says_the_shipped_defaults() -> None:
+    said = load(ANNOTATED, {}).plain_worker
+    assert said == load_text("workers: {w: {command: [a]}}", ANNOTATED, {}).plain_worker

@@ -1,0 +1,70 @@
+"""A thousand workers are checked quickly, and looking up a socket needs no pydantic."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from stepwarden.config import ConfigError, load
+from stepwarden.config.sockets import DEFAULT_RUNTIME_DIR, find_admin_socket
+
+WORKER = """\
+  worker-{n}:
+    backend: cpu
+    engine: vllm
+    agent: required
+    max_num_seqs: 64
+    command: [vllm, serve, google/gemma, --max-num-seqs, "64", --port, "{n}"]
+    env: {{VLLM_CPU_KVCACHE_SPACE: "8", OMP_NUM_THREADS: "1"}}
+    startup: {{budget: 20m}}
+    restart: {{within: 4h, limit: 3}}
+    step: {{base: 100s}}
+"""
+
+
+def test_a_thousand_workers_check_in_under_two_seconds(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("workers:\n" + "".join(WORKER.format(n=n) for n in range(1000)))
+    begin = time.process_time()
+    config = load(file, {})
+    seconds = time.process_time() - begin
+    assert len(config.workers) == 1000
+    assert config.warnings == ()
+    # CPU time, since the machine may be shared.
+    assert seconds < 2.0
+
+
+def test_a_socket_is_found_without_checking_the_rest(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    for text, wanted in {
+        "nonsense: 1\n": f"{DEFAULT_RUNTIME_DIR}/admin.sock",
+        "supervisor: {runtime_dir: /x/y}\n": "/x/y/admin.sock",
+        "supervisor: {runtime_dir: /x/y, admin_socket: /z}\n": "/z",
+    }.items():
+        file.write_text(text)
+        assert find_admin_socket(file) == Path(wanted)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "- a\n", "supervisor: 5\n", "supervisor: {admin_socket: here}\n", "a: [\n"]
+)
+def test_a_socket_that_cannot_be_found_is_one_line(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    if not text:
+        assert find_admin_socket(file) == Path(DEFAULT_RUNTIME_DIR) / "admin.sock"
+        return
+    with pytest.raises(ConfigError) as caught:
+        find_admin_socket(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_pydantic_is_imported_only_when_a_file_is_loaded() -> None:
+    code = (
+        "import sys, stepwarden.config, stepwarden.config.sockets;"
+        "sys.exit('pydantic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
