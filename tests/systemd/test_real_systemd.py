@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,24 @@ workers:
     backend: cpu
     agent: none
     command: [/bin/sleep, "100000"]
+"""
+# Takes three seconds to drain, whatever signals it gets meanwhile.
+DRAINING = """\
+import pathlib, signal, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(time.monotonic()))
+pathlib.Path("ready").touch()
+while not asked or time.monotonic() < asked[0] + 3:
+    time.sleep(0.05)
+pathlib.Path("drained").touch()
+"""
+SLOW_TO_STOP = f"""\
+workers:
+  drains:
+    backend: cpu
+    agent: none
+    command: [{SYSTEM_PYTHON}, {SHARE}/draining.py]
+    stop: {{grace: 30s}}
 """
 CHECK = """\
 import grpc
@@ -105,6 +124,20 @@ def write(box: SystemdBox, target: str, text: str, mode: str = "644") -> None:
     box.run("install", "-D", "-m", mode, f"{SHARE}/text", target)
 
 
+@contextmanager
+def dropped_in(box: SystemdBox, *settings: str) -> Iterator[None]:
+    """The unit with other settings, for as long as the block runs."""
+    path = f"/run/systemd/system/{UNIT}.d/other.conf"
+    write(box, path, "\n".join(["[Service]", *settings, ""]))
+    box.run("systemctl", "daemon-reload")
+    try:
+        yield
+    finally:
+        box.run("systemctl", "stop", UNIT)
+        box.run("rm", path)
+        box.run("systemctl", "daemon-reload")
+
+
 def main_pid(box: SystemdBox) -> int:
     return int(box.show(UNIT, "MainPID")["MainPID"])
 
@@ -159,13 +192,14 @@ def test_a_worker_is_no_late_victim_of_the_kernel(running: SystemdBox) -> None:
 
 
 def test_the_loop_feeds_the_watchdog(running: SystemdBox) -> None:
-    def stamp() -> str:
-        name = "WatchdogTimestampMonotonic"
-        return running.show(UNIT, name)[name]
+    stamps = set()
 
-    for _ in range(2):
-        former = stamp()
-        wait_until(lambda former=former: stamp() != former, 20, "a watchdog message arrives")  # type: ignore[misc]
+    def several() -> bool:
+        name = "WatchdogTimestampMonotonic"
+        stamps.add(running.show(UNIT, name)[name])
+        return len(stamps) >= 3
+
+    wait_until(several, 20, "watchdog messages arrive")
     assert running.show(UNIT, "NRestarts")["NRestarts"] == "0"
 
 
@@ -197,6 +231,34 @@ def test_o_sysd_1_a_killed_daemon_takes_its_workers_along(running: SystemdBox) -
 
     wait_until(replaced, 40, "the service is back with a new worker")
     assert worker_runs(running) != worker
+
+
+def test_a_daemon_that_stands_still_is_replaced(box: SystemdBox) -> None:
+    """The watchdog is fed by the verdict loop, so a loop that stands still is found out."""
+    with dropped_in(box, "WatchdogSec=2s", "TimeoutAbortSec=1s", "RestartSec=100ms"):
+        box.run("systemctl", "start", UNIT)
+        daemon = main_pid(box)
+        worker_runs(box)
+        box.run("kill", "-STOP", str(daemon))
+        wait_until(lambda: main_pid(box) not in {0, daemon}, 40, "another daemon runs")
+        worker_runs(box)
+        assert box.show(UNIT, "NRestarts")["NRestarts"] == "1"
+
+
+def test_o_sysd_1_a_grace_longer_than_the_stop_timeout_is_kept(box: SystemdBox) -> None:
+    """The daemon asks systemd for the time that its workers may take."""
+    (box.share / "draining.py").write_text(DRAINING, encoding="utf-8")
+    write(box, CONFIG, SLOW_TO_STOP)
+    try:
+        with dropped_in(box, "TimeoutStopSec=1s"):
+            box.run("systemctl", "start", UNIT)
+            ready = ("test", "-e", "/var/lib/stepwarden/ready")
+            wait_until(lambda: box.run(*ready, check=False).returncode == 0, 20, "it is up")
+            box.run("systemctl", "stop", UNIT)
+            assert box.show(UNIT, "Result")["Result"] == "success"
+            box.run("test", "-e", "/var/lib/stepwarden/drained")
+    finally:
+        write(box, CONFIG, YAML)
 
 
 def test_o_sysd_3_a_config_error_ends_it_for_good(box: SystemdBox) -> None:
