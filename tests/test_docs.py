@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from stepwarden.cli.main import COMMANDS
+from stepwarden.config import load
 from stepwarden.core.clocks import Cause
 from stepwarden.core.event import Kind
 from stepwarden.core.lifecycle import State, diagram
@@ -36,6 +38,21 @@ def test_the_readme_names_every_exit_code(code: ExitCode) -> None:
 @pytest.mark.parametrize("word", [*State, *Cause, *Kind])
 def test_the_page_of_states_explains_every_state_cause_and_event(word: str) -> None:
     assert f"\n| `{word}` | " in page("docs/states.md")
+
+
+def test_the_first_file_of_the_readme_can_be_used(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", page("README.md"), re.DOTALL)
+    path = tmp_path / "stepwarden.yaml"
+    path.write_text(text, encoding="utf-8")
+    config = load(path, {})
+    assert config.warnings == ()
+    (worker,) = config.workers.values()
+    assert worker.policy.step_budget(16, None).seconds == 316.0
+
+
+def test_the_readme_names_every_command() -> None:
+    missing = [name for name in COMMANDS if f"stepwarden {name}" not in page("README.md")]
+    assert set(missing) <= {"start", "stop"}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
