@@ -1,0 +1,137 @@
+"""Beats over a real gRPC server: what is sent when, proxies, and coming back after an outage."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from support.agent_process import INCARNATION, TOKEN, agent_environment, engine, short_directory
+from support.beat_server import BeatServer
+from support.daemon import free_port
+
+ENGINE = """
+import sys
+from stepwarden_agent import Agent
+agent = Agent.from_env(rank="3", phase="loading")
+for line in sys.stdin:
+    exec(line)
+"""
+
+
+def give(process: object, line: str) -> None:
+    stdin = process.stdin  # type: ignore[attr-defined]
+    stdin.write(line + "\n")
+    stdin.flush()
+
+
+def test_what_a_beat_says(tmp_path: Path) -> None:
+    with short_directory() as folder:
+        target = f"unix:{folder}/s"
+        with (
+            BeatServer(target, tmp_path / "log") as server,
+            engine(ENGINE, agent_environment(target, tmp_path)) as process,
+        ):
+            first = server.wait_for(lambda _: True)
+            assert first["reason"] == "BEAT_REASON_ATTACH"
+            assert (first["worker"], first["incarnation"], first["rank"]) == ("w", INCARNATION, "3")
+            assert (first["token"], first["phase"]) == (TOKEN, "PHASE_LOADING")
+            assert (int(first["pid"]), first["page"]) == (process.pid, f"3.{process.pid}.page")
+            assert float(first["cpu_seconds"]) > 0
+            assert int(first["rss_bytes"]) > 1_000_000
+            give(process, "agent.phase('idle')")
+            server.wait_for(lambda beat: beat.get("reason") == "BEAT_REASON_PHASE")
+            give(process, "h = agent.begin(4, 100, 'prefill')")
+            busy = server.wait_for(lambda beat: beat.get("reason") == "BEAT_REASON_BUSY")
+            assert (busy["phase"], busy["in_flight"]) == ("PHASE_PREFILL", 1)
+            assert (busy["oldest"]["num_seqs"], busy["oldest"]["num_tokens"]) == ("4", "100")
+            give(process, "agent.end(h)")
+            idle = server.wait_for(lambda beat: beat.get("reason") == "BEAT_REASON_IDLE")
+            assert (idle["phase"], idle["steps_ended"]) == ("PHASE_IDLE", "1")
+            give(process, "l = agent.lease('weight swap', 120.0)")
+            lease = server.wait_for(lambda beat: "lease" in beat)
+            assert (lease["lease"]["name"], lease["lease"]["seconds"]) == ("weight swap", 120.0)
+            give(process, "l.release(); agent.work(unfinished=2); agent.loop_turn()")
+            work = server.wait_for(lambda beat: "work" in beat)
+            assert (work["work"]["unfinished"], "lease" in work) == ("2", False)
+            give(process, "agent.close()")
+            server.wait_for(lambda beat: beat.get("reason") == "BEAT_REASON_BYE")
+            seqs = [int(beat["seq"]) for beat in server.beats()]
+            assert seqs == sorted(set(seqs))
+
+
+PROXY = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("kind", ["127.0.0.1", "localhost", "unix"])
+def test_o_grpc_2_a_proxy_in_the_environment_does_not_matter(kind: str, tmp_path: Path) -> None:
+    with short_directory() as folder:
+        target = f"unix:{folder}/s" if kind == "unix" else f"{kind}:{free_port()}"
+        environment = agent_environment(target, tmp_path)
+        names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "grpc_proxy")
+        environment |= dict.fromkeys(names, PROXY)
+        for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+            environment.pop(name, None)
+        code = (
+            f"{ENGINE.split('for line', maxsplit=1)[0]}\nimport os\n"
+            f"assert os.environ['http_proxy'] == {PROXY!r}\nsys.stdin.readline()\n"
+            f"assert os.environ['http_proxy'] == {PROXY!r}\n"
+        )
+        with (
+            BeatServer(target, tmp_path / "log") as server,
+            engine(code, environment) as process,
+        ):
+            server.wait_for(lambda beat: int(beat["seq"]) >= 2)
+            give(process, "")
+            assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("kind", ["127.0.0.1", "unix", "unix with a new directory"])
+def test_o_grpc_1_an_agent_is_back_soon_after_the_supervisor(kind: str, tmp_path: Path) -> None:
+    """The outage lasts long enough for the backoff to reach its cap."""
+    with short_directory() as folder:
+        home = folder / "d"
+        home.mkdir()
+        target = f"unix:{home}/s" if kind.startswith("unix") else f"{kind}:{free_port()}"
+        server = BeatServer(target, tmp_path / "log").start()
+        try:
+            with engine(ENGINE, agent_environment(target, tmp_path)) as process:
+                last = server.wait_for(lambda beat: int(beat["seq"]) >= 2)
+                server.kill()
+                if "new directory" in kind:
+                    (home / "s").unlink()
+                    home.rmdir()
+                down_until = time.monotonic() + 6.0
+                while time.monotonic() < down_until:
+                    assert process.poll() is None
+                    time.sleep(0.1)
+                home.mkdir(exist_ok=True)
+                server.start()
+                up = time.monotonic()
+                back = server.wait_for(lambda beat: beat["at"] > last["at"] + 5.0)
+                assert back["reason"] == "BEAT_REASON_ATTACH"
+                assert back["at"] - up < 3.0
+        finally:
+            server.kill()
+
+
+def test_after_a_freeze_the_newest_message_comes_and_not_a_pile(tmp_path: Path) -> None:
+    with short_directory() as folder:
+        target = f"unix:{folder}/s"
+        with (
+            BeatServer(target, tmp_path / "log") as server,
+            engine(ENGINE, agent_environment(target, tmp_path)) as process,
+        ):
+            server.wait_for(lambda beat: int(beat["seq"]) >= 2)
+            server.freeze()
+            frozen_until = time.monotonic() + 4.0
+            while time.monotonic() < frozen_until:
+                assert process.poll() is None
+                time.sleep(0.1)
+            before = len(server.beats())
+            server.thaw()
+            thawed = time.monotonic()
+            server.wait_for(lambda beat: beat["at"] > thawed)
+            # At most the one that was in flight and the one that was due since.
+            soon = [beat for beat in server.beats()[before:] if beat["at"] < thawed + 0.5]
+            assert len(soon) <= 3
