@@ -317,3 +317,22 @@ def test_another_boot_or_time_namespace_is_a_foreign_clock(boot: str, namespace:
 def test_our_own_boot_and_namespace_are_our_own_clock() -> None:
     clock = pb.ClockStamp(boot_id=own_boot_id(), time_namespace=own_time_namespace())
     assert BeatDecoder().decode(pb.Beat(clock=clock)).own_clock
+
+
+def test_stopping_ends_open_streams_and_leaves_no_line_in_the_engines_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        supervisor = Supervisor(tmp_path)
+        await supervisor.server.start()
+        async with channel_to(supervisor.server.listening[0].address) as stub:
+            calls = [attach(stub) for _ in range(20)]
+            for call in calls:
+                assert await tell(call, beat()) == 1
+            await supervisor.server.stop()
+            for call in calls:
+                assert await call.code() is grpc.StatusCode.UNAVAILABLE
+
+    asyncio.run(main())
+    assert caplog.records == []
+    assert "goaway" not in capfd.readouterr().err

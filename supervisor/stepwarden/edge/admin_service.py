@@ -45,7 +45,7 @@ MAX_WAIT_SECONDS = 86_400.0
 STATE_METADATA_KEY = "stepwarden-state"
 """Trailing metadata of a command that has not come about in time: the state of the worker."""
 
-_DOWN = frozenset({"STOPPED", "FAILED"})
+_UP = frozenset({"STARTING", "HEALTHY", "UNHEALTHY", "ADOPTED"})
 _GOAL = {START: "STARTING", STOP: "STOPPED", RESTART: "STARTING"}
 
 _CODES = {
@@ -210,7 +210,7 @@ class _Service(rpc.SupervisorServiceServicer):
             # The metadata tells our own answer from a deadline of the transport.
             state = ((STATE_METADATA_KEY, view.state),)
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text, state)
-        if wait and view.state == "FAILED" and action != START:
+        if wait and view.state == "FAILED" and (action != STOP or before.state != "FAILED"):
             text = f"{view.name} is FAILED: {view.sentence}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
         return pb.WorkerCommandResponse(state=view.state, sentence=sentence)
@@ -236,12 +236,12 @@ def settled(action: str, before: WorkerView, view: WorkerView | None) -> bool:
     """True when a command has come about, or cannot any more."""
     if view is None:
         return True
+    fresh = view.incarnation != before.incarnation
+    if view.state == "FAILED":
+        return action == STOP or fresh or before.state != "FAILED"
     if action == STOP:
-        return view.state in _DOWN
-    if action == START:
-        return view.state not in _DOWN
-    fresh = view.incarnation != before.incarnation and view.state != "STOPPING"
-    return fresh or (view.state == "FAILED" and before.state != "FAILED")
+        return view.state == "STOPPED"
+    return view.state in _UP and (fresh or action == START)
 
 
 def unknown_worker(name: str, names: Sequence[str]) -> str:

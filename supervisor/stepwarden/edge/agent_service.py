@@ -7,6 +7,7 @@ an incarnation end with it. Whatever one agent sends, the streams of the others 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ REPORT_EVERY_SECONDS = 10.0
 """One kind of refusal of one worker is reported at most this often; the rest is counted."""
 
 _MAX_KINDS = 1024
+_STOP_SECONDS = 0.3
 _EOF: object = getattr(grpc.aio, "EOF")  # noqa: B009 - the type stubs do not know it
 
 Stream = grpc.aio.ServicerContext[bytes, pb.Ack]
@@ -98,6 +100,8 @@ class AgentServer:
         self._decoder = decoder or BeatDecoder()
         self._reporter = _Reporter(on_refused, clock)
         self._server: grpc.aio.Server | None = None
+        self._streams: set[asyncio.Task[None]] = set()
+        self._stopping = False
         self.listening: list[Listening] = []
 
     async def start(self) -> None:
@@ -122,8 +126,12 @@ class AgentServer:
 
     async def stop(self) -> None:
         """End all streams at once and take the sockets away; agents try again by themselves."""
+        self._stopping = True
+        for stream in self._streams:
+            stream.cancel()
         if self._server is not None:
-            await self._server.stop(None)
+            # Ended by ourselves, the streams leave no line of gRPC's in the engine's log.
+            await self._server.stop(_STOP_SECONDS)
             self._server = None
         for listening in self.listening:
             listening.close()
@@ -135,13 +143,22 @@ class AgentServer:
         return self._reporter.total
 
     async def _attach(self, _requests: object, context: Stream) -> None:
+        stream = asyncio.current_task()
+        assert stream is not None
+        self._streams.add(stream)
         try:
             token = _token(context)
             while (message := await context.read()) is not _EOF:
                 await context.write(pb.Ack(seq=self._take(token, message)))
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the supervisor stops")
         except _Refused as refused:
             self._reporter.report(refused.code.name, refused.worker, refused.rank, refused.reason)
             await context.abort(refused.code, refused.reason)
+        finally:
+            self._streams.discard(stream)
 
     def _take(self, token: str, message: bytes) -> int:
         """Hand one beat on; returns the number to acknowledge."""

@@ -64,8 +64,8 @@ class HealthServer:
 
     def publish(self, snapshot: HealthSnapshot) -> None:
         """What is true now; call it with each turn of the loop, at least once a second."""
-        self.table.publish(snapshot)
-        self._hub.wake()
+        if self.table.publish(snapshot):
+            self._hub.wake()
 
     def drain(self) -> None:
         """Everything is NOT_SERVING from now on: before the first worker is told to stop."""

@@ -46,9 +46,14 @@ class HealthTable:
         self._snapshot = HealthSnapshot(-math.inf, {READY: False})
         self._draining = False
 
-    def publish(self, snapshot: HealthSnapshot) -> None:
-        """Replace the snapshot; one reference store, so a reader sees the old or the new."""
+    def publish(self, snapshot: HealthSnapshot) -> bool:
+        """Replace the snapshot; True where more than the stamp is new.
+
+        One reference store: a reader sees the old one or the new one.
+        """
+        before = self._snapshot.serving
         self._snapshot = snapshot
+        return snapshot.serving is not before and snapshot.serving != before
 
     def drain(self) -> None:
         """From now on everything is NOT_SERVING, whatever is still published."""
