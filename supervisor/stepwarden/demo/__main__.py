@@ -22,19 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, signal.default_int_handler)
     try:
         return _play()
-    except KeyboardInterrupt:
-        print("\nstepwarden demo: interrupted; nothing is left running", file=sys.stderr)
-        return INTERRUPTED
-    except StepwardenError as error:
-        print(f"stepwarden demo: {error}", file=sys.stderr)
-        return int(error.exit_code)
     except ModuleNotFoundError as error:
-        print(
-            f"stepwarden demo: the package {error.name!r} is missing; the demo needs"
-            " pip install 'stepwarden[daemon,demo]'",
-            file=sys.stderr,
-        )
-        return int(ExitCode.USAGE)
+        name = error.name or ""
+        if name.split(".")[0] == "stepwarden":
+            raise
+        return _fail(f"the package {name!r} is missing; pip install 'stepwarden[daemon,demo]'")
 
 
 def _play() -> int:
@@ -42,19 +34,32 @@ def _play() -> int:
     from stepwarden.demo.story import Story
 
     clock = SystemClock()
+    failure, interrupted, trouble = "", False, ""
     stage = Stage(clock)
     try:
         Story(stage, clock, lambda line: print(line, flush=True)).play()
-    except StepwardenError as error:
-        words = stage.last_words() if stage.daemon_ended() else ""
-        raise type(error)(
-            f"{error}; the daemon's last line: {words}" if words else str(error)
-        ) from error
+    except (StepwardenError, OSError) as error:
+        failure = str(error)
+        if stage.daemon_ended():
+            failure += f"; the daemon's last words: {stage.last_words() or 'none'}"
+    except KeyboardInterrupt:
+        interrupted = True
     finally:
         for number in ENDINGS:  # the end is bounded; a second Ctrl-C must not cut it short
             signal.signal(number, signal.SIG_IGN)
-        stage.close()
+        trouble = stage.close()
+    if failure or trouble:
+        return _fail("; ".join(text for text in (failure, trouble) if text))
+    if interrupted:
+        print("\nstepwarden demo: interrupted; nothing is left running", file=sys.stderr)
+        return INTERRUPTED
+    print("Done; nothing is left running.")
     return int(ExitCode.OK)
+
+
+def _fail(text: str) -> int:
+    print(f"stepwarden demo: {' '.join(text.split())}", file=sys.stderr)
+    return int(ExitCode.INTERNAL)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from stepwarden.clock import Clock
 from stepwarden.core.deadline import Deadline
 from stepwarden.demo import control
 from stepwarden.demo.feed import StoryFailedError
+from stepwarden.errors import ExitCode
 
 MARK_VARIABLE = "DEMO_MARK"
 RUNTIME = "/run/stepwarden-demo"
@@ -84,6 +85,19 @@ class Stage:
         """`stepwarden WORDS --config FILE` in the background; its output is a pipe."""
         return self._piped("stepwarden", *words, "--config", str(self.config))
 
+    def daemon_answers(self) -> bool:
+        """True when `stepwarden status` finds the daemon."""
+        status = [sys.executable, "-m", "stepwarden", "status", "--config", str(self.config)]
+        done = subprocess.run(
+            status,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=self._environment(),
+            timeout=ASK_SECONDS,
+            check=False,
+        )
+        return done.returncode == ExitCode.OK
+
     def ask(self, do: str, **fields: object) -> control.Message:
         """One control request to the demo's server; StoryFailedError: it does not answer."""
         try:
@@ -111,10 +125,10 @@ class Stage:
         """True when there is no daemon any more."""
         return self._daemon is None or self._daemon.poll() is not None
 
-    def close(self) -> None:
+    def close(self) -> str:
         """SIGTERM to the daemon, wait, look for what is left and end that too.
 
-        StoryFailedError: the daemon did not stop in time, or left processes behind.
+        Returns what was wrong with its end; "" where nothing was.
         """
         try:
             end_processes(self._helpers)
@@ -125,10 +139,11 @@ class Stage:
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
         if not stopped:
-            raise StoryFailedError(f"the daemon did not stop within {STOP_SECONDS:g} s")
+            return f"the daemon did not stop within {STOP_SECONDS:g} s and was killed"
         if left:
             pids = ", ".join(sorted(str(process.pid) for process in left))
-            raise StoryFailedError(f"the daemon left processes behind (ended now): {pids}")
+            return f"the daemon left processes behind, which are ended now: {pids}"
+        return ""
 
     def _stop_daemon(self) -> bool:
         daemon = self._daemon

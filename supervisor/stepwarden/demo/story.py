@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import textwrap
 from collections.abc import Callable
 
 from stepwarden.clock import Clock
@@ -21,6 +23,7 @@ REACT_SECONDS = 30.0
 QUIET_SECONDS = 3.0
 ATTEMPTS = 3
 LOOK_SECONDS = 0.1
+MIN_WIDTH, MAX_WIDTH = 60, 100
 
 
 class Story:
@@ -68,6 +71,7 @@ class Story:
             self._note(f"budget of a step: {budget.arithmetic}")
         self._note(f"retry window {self._policy.window:g} s; the worker's watchdog only reports")
         self._stage.start_daemon()
+        self._until(self._stage.daemon_answers, REACT_SECONDS, "the daemon's first answer")
         self._feed = self._follow()
         self._feed.wait(turns("HEALTHY"), START_SECONDS, "HEALTHY")
         self._until(lambda: self._busy(SMALL), REACT_SECONDS, "the first steps")
@@ -96,8 +100,11 @@ class Story:
             raise StoryFailedError("the slow worker was replaced")
         fired = _number(after, "engine_timeouts") - _number(before, "engine_timeouts")
         longest = _number(after, "longest_step_seconds")
-        self._note(f"the step took {longest:.1f} s; same process {after['pid']}, no restart;")
-        self._note(f"the engine's own fixed timeout would have killed it ({fired:.0f} x reported)")
+        self._note(f"the step took {longest:.1f} s; still process {after['pid']}, no restart")
+        self._note(
+            f"the engine's own fixed timeout of {ENGINE_TIMEOUT:g} s passed {fired:.0f} time(s):"
+            " it would have killed this worker"
+        )
 
     def _slow_step(self, seconds: float) -> bool:
         """One slow step; True when it was UNHEALTHY, got another window, and was well again."""
@@ -150,18 +157,29 @@ class Story:
             self._stage.pause(LOOK_SECONDS)
 
     def _show(self, event: Happening) -> None:
-        state = event.get("to_state") or event.get("kind")
-        self._line(f"   {state!s:<12} {event.get('sentence')}")
+        what = event.get("to_state") or event.get("kind")
+        self._line(f"   {what!s:<12} ", str(event.get("sentence")))
 
     def _note(self, text: str) -> None:
-        self._line(f"   . {text}")
+        self._line("   . ", text)
 
     def _tell(self, text: str) -> None:
         self._say("")
-        self._line(text)
+        self._line("", text)
 
-    def _line(self, text: str) -> None:
-        self._say(f"{elapsed(self._began, self._clock.monotonic()):5.1f} s  {text}")
+    def _line(self, head: str, text: str) -> None:
+        """One line with the time in front; where it is too long, it goes on below itself."""
+        head = f"{elapsed(self._began, self._clock.monotonic()):5.1f} s  {head}"
+        width = max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
+        self._say(
+            textwrap.fill(
+                text,
+                width=min(width, MAX_WIDTH),
+                initial_indent=head,
+                subsequent_indent=" " * len(head),
+                break_on_hyphens=False,
+            )
+        )
 
 
 def _any(*accepts: Callable[[Happening], bool]) -> Callable[[Happening], bool]:
