@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from stepwarden.config import ConfigError, load
+import yaml
+from stepwarden.config import ConfigError, load, nodes
 
 GOOD = b"workers:\n  w1: {command: [a], backend: cpu}\n"
 
@@ -14,6 +15,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join(['*' + last] * 9)}]\n"
     for last, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
+LADDER = "a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}]\n" for n in range(600))
 REFUSED: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "empty"),
     "only comments": (b"# nothing\n# here\n", "empty"),
@@ -33,6 +35,8 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "unclosed quote": (b'a: "x\n', "not valid YAML"),
     "alias bomb": (BOMB.encode(), "aliases expand"),
     "deep brackets": (b"a: " + b"[" * 500 + b"]" * 500, "nested deeper"),
+    "deep by aliases": (LADDER.encode(), "nested deeper"),
+    "deep extension": (b"x-a: " + b"[" * 500 + b"]" * 500 + b"\n" + GOOD, "nested deeper"),
     "self reference": (b"a: &a [*a]\n", "inside its own anchor"),
     "worker in itself": (b"workers: &w {w1: *w}\n", "inside its own anchor"),
     "many values": (b"a: [" + b"x," * 300_000 + b"x]", "more than 200000 values"),
@@ -55,6 +59,14 @@ def test_o_yaml_5_and_4_files_that_are_no_configuration(case: str, tmp_path: Pat
     assert text.isascii()
     assert len(caught.value.problems) <= 2
     assert all(len(line) < 600 for line in text.splitlines())
+
+
+@pytest.mark.parametrize("case", [name for name in REFUSED if len(REFUSED[name][0]) < 100_000])
+def test_the_parser_in_plain_python_refuses_the_same(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "_LOADER", yaml.SafeLoader)
+    test_o_yaml_5_and_4_files_that_are_no_configuration(case, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,11 @@ def test_a_warning_about_the_defaults_is_given_once() -> None:
             "supervisor.agent_listen[0]",
             "reachable from other hosts",
         ),
+        (
+            'supervisor: {agent_listen: ["127.0.0.1:50051"]}\n' + W,
+            "supervisor.health.listen[0]",
+            "written twice",
+        ),
         ("supervisor: {socket_mode: 0600}\n" + W, "supervisor.socket_mode", "write it in quotes"),
     ],
 )
@@ -109,6 +114,7 @@ def test_what_cannot_work_is_an_error(text: str, path: str, message: str) -> Non
     with pytest.raises(ConfigError) as caught:
         load_text(text, Path("c.yaml"), {})
     found = {p.path: p.message for p in caught.value.problems if p.severity == "error"}
+    assert len(found) == 1
     assert message in found[path], found
 
 

@@ -47,7 +47,23 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
     if settings.agent_socket == settings.admin_socket:
         message = "the agent and admin sockets are the same file"
         findings.error(("supervisor", "admin_socket"), message, "two different paths")
+    _check_addresses(settings, findings)
     return settings
+
+
+def _check_addresses(settings: SupervisorSettings, findings: Findings) -> None:
+    """Refuse what cannot be listened on twice."""
+    seen: set[str] = set()
+    lists: tuple[tuple[Path, tuple[str, ...]], ...] = (
+        (("supervisor", "agent_listen"), settings.agent_listen),
+        (("supervisor", "health", "listen"), settings.health_listen),
+    )
+    for path, addresses in lists:
+        for position, address in enumerate(addresses):
+            if address in seen and not address.endswith(":0"):
+                message = f"the address {address} is written twice"
+                findings.error((*path, position), message, "each address once")
+            seen.add(address)
 
 
 def _check_socket(socket: FilePath, path: Path, findings: Findings) -> None:

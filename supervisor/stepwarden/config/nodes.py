@@ -25,13 +25,18 @@ _MERGE = "<<"
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One piece of text; `plain` where it was written without quotes."""
+    """One piece of text; `plain` where it was written without quotes.
+
+    Of every node, `weight` is the number of nodes and `depth` the number of levels in it, with all
+    aliases written out.
+    """
 
     text: str
     plain: bool
     line: int
     column: int
     weight: int = 1
+    depth: int = 0
 
 
 @dataclass(slots=True)
@@ -42,6 +47,7 @@ class Sequence:
     column: int
     items: list[Node] = field(default_factory=list)
     weight: int = 1
+    depth: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,7 @@ class Mapping:
     column: int
     entries: dict[str, Entry] = field(default_factory=dict)
     weight: int = 1
+    depth: int = 1
 
 
 Node = Scalar | Sequence | Mapping
@@ -130,8 +137,7 @@ class _Composer:
             return self._alias(event)
         if event.tag is not None and event.tag != "!":
             raise self._refusal(event, "tags are not accepted; write the value without one")
-        if len(self._path) > MAX_DEPTH:
-            raise self._refusal(event, f"nested deeper than {MAX_DEPTH} levels")
+        self._check_depth(event, 1)
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         node = self._compose(event)
@@ -155,7 +161,12 @@ class _Composer:
         node = self._anchors[event.anchor]
         if node is None:
             raise self._refusal(event, f"the alias *{event.anchor} stands inside its own anchor")
+        self._check_depth(event, node.depth)
         return node
+
+    def _check_depth(self, event: Any, more: int) -> None:
+        if len(self._path) + more > MAX_DEPTH:
+            raise self._refusal(event, f"nested deeper than {MAX_DEPTH} levels")
 
     def _sequence(self, sequence: Sequence) -> Sequence:
         for event in self._events:
@@ -166,6 +177,7 @@ class _Composer:
             self._path.pop()
             sequence.items.append(item)
             sequence.weight += item.weight
+            sequence.depth = max(sequence.depth, item.depth + 1)
         return sequence
 
     def _mapping(self, mapping: Mapping) -> Mapping:
@@ -177,6 +189,7 @@ class _Composer:
             self._path.append(key.text)
             value = self._node(next(self._events))
             mapping.weight += 1 + value.weight
+            mapping.depth = max(mapping.depth, value.depth + 1)
             if key.text == _MERGE and key.plain:
                 merges.append((key, value))
             elif key.text in mapping.entries:

@@ -67,6 +67,8 @@ def _simplify(node: Any) -> Any:
         del plain["title"]
     if plain.get("default", 0) is None or isinstance(plain.get("default"), dict):
         del plain["default"]
+    if len(plain.get("allOf", ())) == 1:  # how older pydantic writes a described reference
+        plain.update(plain.pop("allOf")[0])
     _without_null(plain)
     _with_names(plain)
     if {"$ref": DURATION_REF} in plain.get("anyOf", []) and "default" in plain:
