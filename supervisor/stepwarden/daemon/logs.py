@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import suppress
 from typing import Any
 
 import structlog
 
-
-class _Stderr:
-    """Standard error that may be gone: a closed pipe or a full disk must not end supervision."""
-
-    def write(self, text: str) -> None:
-        with suppress(OSError, ValueError):
-            sys.stderr.write(text)
-
-    def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            sys.stderr.flush()
+from stepwarden.edge.log_writer import LogWriter
 
 
-def make_logger(log_format: str, level: str) -> Any:
+def make_logger(log_format: str, level: str, writer: LogWriter) -> Any:
     """A logger in the format `json`, `console`, or `auto` (console on a terminal)."""
     console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     renderer: Any = (
@@ -42,7 +31,7 @@ def make_logger(log_format: str, level: str) -> Any:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(_Stderr()),  # type: ignore[arg-type]  # it writes, that is all PrintLogger needs
+        logger_factory=structlog.WriteLoggerFactory(writer),  # type: ignore[arg-type]  # it only writes and flushes
         cache_logger_on_first_use=True,
     )
     return structlog.get_logger()

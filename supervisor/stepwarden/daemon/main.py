@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Sequence
 
 from stepwarden import __version__
@@ -34,6 +35,7 @@ from stepwarden.edge.journal import Journal
 from stepwarden.edge.launcher import Launcher
 from stepwarden.edge.life_records import LifeRecords
 from stepwarden.edge.listen import Target, UnixTarget, ensure_directory, parse_target
+from stepwarden.edge.log_writer import LogWriter
 from stepwarden.edge.page_home import make_page_home, remove_page_home
 from stepwarden.edge.systemd import Notifier, strip
 from stepwarden.errors import ExitCode
@@ -60,7 +62,8 @@ class Daemon:
         self._clock = clock
         ensure_directory(settings.runtime_dir, 0o755)
         self._page_home = make_page_home(settings.runtime_dir)
-        self._log = make_logger(settings.log_format, settings.log_level)
+        self._log_writer = LogWriter(sys.stderr)
+        self._log = make_logger(settings.log_format, settings.log_level, self._log_writer)
         self._notifier = Notifier.from_env(os.environ)
         self._journal = Journal(settings.state_dir / "journal.sqlite")
         self._health = HealthServer(_targets(settings.health_listen), clock)
@@ -155,6 +158,7 @@ class Daemon:
         self._journal.close()
         remove_page_home(self._page_home)
         self._notifier.close()
+        self._log_writer.close()
 
     def _admit(self, token: str) -> Admission | None:
         return self._actor.admit(token)
