@@ -19,19 +19,21 @@ def test_what_is_written_arrives_in_order_before_close_returns() -> None:
 
 def test_a_pipe_that_nobody_reads_does_not_hold_up_the_writer() -> None:
     reading, writing = os.pipe()
-    with os.fdopen(writing, "w", encoding="utf-8") as stream:
-        writer = LogWriter(stream)
-        done = threading.Event()
+    stream = os.fdopen(writing, "w", encoding="utf-8")
+    writer = LogWriter(stream)
+    done = threading.Event()
 
-        def write_much() -> None:
-            for _ in range(2 * MAX_LINES):
-                writer.write("x" * 100 + "\n")
-            done.set()
+    def write_much() -> None:
+        for _ in range(2 * MAX_LINES):
+            writer.write("x" * 100 + "\n")
+        done.set()
 
-        threading.Thread(target=write_much, daemon=True).start()
-        assert done.wait(30)
-        os.close(reading)  # frees the thread, which waits in write
-        writer.close()
+    threading.Thread(target=write_much, daemon=True).start()
+    assert done.wait(30)
+    os.close(reading)  # frees the thread, which waits in write
+    writer.close()
+    with suppress(BrokenPipeError):
+        stream.close()
 
 
 def test_dropped_lines_are_counted_in_the_next_line_that_gets_through() -> None:
