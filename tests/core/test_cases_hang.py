@@ -57,7 +57,7 @@ def test_o_hang_1_the_event_names_step_budget_and_row() -> None:
     assert event.data["budget"] == 2.0
     assert event.data["num_seqs"] == 8
     assert "row 8: 2 s" in str(event.data["arithmetic"])
-    assert "step 18 (decode, 8 seqs) of 0" in event.sentence
+    assert "step 18 (decode, 8 seqs) of rank 0" in event.sentence
 
 
 def test_o_hang_1_beats_do_not_refresh_the_step() -> None:

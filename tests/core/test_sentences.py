@@ -57,22 +57,22 @@ def test_exits(exit_: Exit, text: str) -> None:
 def test_a_late_step_is_told_with_its_numbers_and_what_comes_next() -> None:
     text = sentences.suspected(clock(Cause.STEP, step=STEP), 30.0, 143.0)
     assert text == (
-        "step 17 (decode, 64 seqs, 900 tokens) of 0 has run for 43.0 s;"
+        "step 17 (decode, 64 seqs, 900 tokens) of rank 0 has run for 43.0 s;"
         " budget 30 s + 0.2 s * 64 seqs; watching its CPU for 30.0 s before judging"
     )
 
 
 def test_what_is_unknown_is_not_told_as_a_number() -> None:
     text = sentences.late(clock(Cause.STEP, step=Step(1, 100.0)), 143.0)
-    assert "step 1 (unknown batch) of 0" in text
+    assert "step 1 (unknown batch) of rank 0" in text
 
 
 @pytest.mark.parametrize(
     ("cause", "subject", "words"),
     [
         (Cause.STARTUP, WORKER, "the worker is not ready 43.0 s after its start"),
-        (Cause.HEARTBEAT, "1", "no sign of life from 1 for 43.0 s"),
-        (Cause.LEASE, "1", "a declared operation of 1 has run for 43.0 s"),
+        (Cause.HEARTBEAT, "1", "no sign of life from rank 1 for 43.0 s"),
+        (Cause.LEASE, "1", "a declared operation of rank 1 has run for 43.0 s"),
         (Cause.SCHEDULER, "core", "core has not begun a step for 43.0 s"),
     ],
 )
@@ -123,9 +123,9 @@ def test_a_death_tells_why_and_what_happens() -> None:
 def test_a_false_alarm_tells_the_length_of_the_step() -> None:
     text = sentences.false_alarm(clock(Cause.STEP, step=STEP), 45.3, 146.0)
     assert text == (
-        "false alarm: step 17 (decode, 64 seqs, 900 tokens) of 0 ended after 45.3 s,"
+        "false alarm: step 17 (decode, 64 seqs, 900 tokens) of rank 0 ended after 45.3 s,"
         " 2.5 s over its budget of 42.8 s"
     )
     assert sentences.false_alarm(clock(Cause.HEARTBEAT), None, 150.0) == (
-        "false alarm: heartbeat of 0 is over after 50.0 s"
+        "false alarm: heartbeat of rank 0 is over after 50.0 s"
     )

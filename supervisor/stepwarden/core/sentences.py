@@ -28,9 +28,14 @@ def describe_exit(exit_: Exit) -> str:
     return "unknown exit status" if exit_.code is None else f"exit code {exit_.code}"
 
 
+def rank_name(name: str) -> str:
+    """A rank as a sentence names it: a bare number says what it counts."""
+    return f"rank {name}" if name.isdigit() else name
+
+
 def subject(clock: RunningClock) -> str:
     """Who is late."""
-    return "the worker" if clock.subject == WORKER else clock.subject
+    return "the worker" if clock.subject == WORKER else rank_name(clock.subject)
 
 
 def late(clock: RunningClock, now: float) -> str:

@@ -105,7 +105,8 @@ def _gone(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, now:
     for name, rank in evidence.ranks.items():
         if rank.lost and not rank.bye:
             pid = rank.process.pid if rank.process else 0
-            text = f"process {pid} of {name} ended without saying bye; ending the whole tree"
+            who = sentences.rank_name(name)
+            text = f"process {pid} of {who} ended without saying bye; ending the whole tree"
             cause = Cause.RANK_EXIT
             die(outcome, Trigger.GONE, policy, now, text, cause, name, well_until=well, pid=pid)
             return True
@@ -156,6 +157,7 @@ def _note_silence(
     now: float,
 ) -> None:
     for name, rank in live_ranks(evidence).items():
+        who = sentences.rank_name(name)
         heard = rank.attached_at if rank.beat_at is None else rank.beat_at
         allowed = policy.heartbeat_timeout + awareness.lost(heard, now)
         alive = elapsed(last_sign(rank), now) < policy.heartbeat_timeout
@@ -163,11 +165,11 @@ def _note_silence(
         if silent and name not in outcome.state.silent:
             outcome.state = replace(outcome.state, silent=outcome.state.silent | {name})
             age = sentences.seconds(elapsed(heard, now))
-            text = f"no beat of {name} for {age}, but its page moves: its channel is at fault"
+            text = f"no beat of {who} for {age}, but its page moves: its channel is at fault"
             outcome.note(Kind.AGENT_SILENT, text, rank=name)
         elif not silent and name in outcome.state.silent and elapsed(heard, now) < allowed:
             outcome.state = replace(outcome.state, silent=outcome.state.silent - {name})
-            outcome.note(Kind.AGENT_HEARD, f"beats of {name} arrive again", rank=name)
+            outcome.note(Kind.AGENT_HEARD, f"beats of {who} arrive again", rank=name)
 
 
 def _warn_rows(outcome: Outcome, policy: WorkerPolicy, clocks: tuple[RunningClock, ...]) -> None:

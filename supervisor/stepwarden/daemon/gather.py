@@ -10,6 +10,7 @@ from stepwarden.core.deadline import apart, elapsed
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import Lease, ProcessId, RankEvidence, WorkerEvidence
 from stepwarden.core.heartbeat import BeatFacts, RankBeats, accept
+from stepwarden.core.sentences import rank_name
 from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.edge.page_reader import PageView
 from stepwarden.edge.process_probe import cpu_sample, identify
@@ -46,13 +47,14 @@ def arrivals(life: Life) -> list[Event]:
     """Ranks that have come or said bye since the last call, each told once."""
     events = []
     for name, memory in life.ranks.items():
+        who = rank_name(name)
         pid = memory.process.pid if memory.process is not None else None
         if not memory.announced:
             memory.announced = True
-            events.append(_told(life, Kind.ATTACHED, f"the agent of {name} is there", name, pid))
+            events.append(_told(life, Kind.ATTACHED, f"the agent of {who} is there", name, pid))
         if not memory.parted and _rank(memory).bye:
             memory.parted = True
-            events.append(_told(life, Kind.DETACHED, f"{name} said bye", name, pid))
+            events.append(_told(life, Kind.DETACHED, f"{who} said bye", name, pid))
     return events
 
 
