@@ -61,7 +61,9 @@ class StartupSection(Section):
     budget: Annotated[float, Duration(SHORTEST, DAY)] = Field(
         default=600.0, description="From spawn until every rank is past loading and warmup."
     )
-    first_step: Annotated[float, Duration(SHORTEST, DAY)] = Field(
+    first_step: Annotated[
+        float, Duration(SHORTEST, DAY, "gives no allowance: the plain budget holds")
+    ] = Field(
         default=120.0,
         description="The first step after a start may take this long (graph capture, JIT) where"
         " its own budget is smaller.",
