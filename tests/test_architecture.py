@@ -10,6 +10,7 @@ import ast
 import os
 import statistics
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -59,6 +60,17 @@ CLOCK_CALLS = {
     ("datetime", "utcnow"),
     ("datetime", "today"),
     ("date", "today"),
+}
+# The module that stands for each package that we need at run time.
+IMPORTED_AS = {
+    "grpcio": "grpc",
+    "grpcio-reflection": "grpc_reflection.v1alpha",
+    "numpy": "numpy",
+    "protobuf": "google.protobuf",
+    "psutil": "psutil",
+    "pydantic": "pydantic",
+    "pyyaml": "yaml",
+    "structlog": "structlog",
 }
 INSTANT_NAMES = {"now", "deadline", "at", "begin", "began", "since", "monotonic"}
 
@@ -235,6 +247,20 @@ def test_modules_stay_small() -> None:
     lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in files}
     assert statistics.median(lengths.values()) < 200
     assert {name: length for name, length in lengths.items() if length > 500} == {}
+
+
+def test_every_declared_dependency_is_used_and_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *extras["daemon"], *extras["demo"]]
+    packages = {requirement.split(">=")[0] for requirement in declared}
+    assert packages == set(IMPORTED_AS)
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sources(SUPERVISOR, AGENT)]
+    used = {name for tree in trees for _, name in imported_names(tree)}
+    unused = {package for package in packages if IMPORTED_AS[package] not in used}
+    assert unused == set()
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").lower()
+    assert {package for package in packages if f"| {package} |" not in text} == set()
 
 
 @pytest.mark.skipif("STEPWARDEN_TEST_BUILT" not in os.environ, reason="make test sets this")
