@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 from stepwarden.core.heartbeat import BeatFacts
+from stepwarden.edge import agent_service
 from stepwarden.edge.agent_service import Admission, AgentServer, Refusal
 from stepwarden.edge.beat_decoder import BeatDecoder, own_boot_id, own_time_namespace
 from stepwarden.edge.listen import Target, TcpTarget, UnixTarget
@@ -320,8 +321,13 @@ def test_our_own_boot_and_namespace_are_our_own_clock() -> None:
 
 
 def test_stopping_ends_open_streams_and_leaves_no_line_in_the_engines_log(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(agent_service, "_STOP_SECONDS", LIMIT)
+
     async def main() -> None:
         supervisor = Supervisor(tmp_path)
         await supervisor.server.start()

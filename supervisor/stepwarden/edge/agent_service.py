@@ -29,7 +29,7 @@ REPORT_EVERY_SECONDS = 10.0
 """One kind of refusal of one worker is reported at most this often; the rest is counted."""
 
 _MAX_KINDS = 1024
-_STOP_SECONDS = 0.3
+_STOP_SECONDS = 1.0
 _EOF: object = getattr(grpc.aio, "EOF")  # noqa: B009 - the type stubs do not know it
 
 Stream = grpc.aio.ServicerContext[bytes, pb.Ack]
