@@ -195,16 +195,17 @@ def test_a_watcher_that_reads_nothing_is_cut_off_and_holds_up_nobody() -> None:
     table = HealthTable(clock)
     hub = health_watch.WatcherHub(table, clock)
     hub.start()
-    cut = threading.Event()
+    entered, cut, heard = (threading.Event() for _ in range(3))
 
     def stuck(_: object) -> None:
+        entered.set()
         cut.wait(LIMIT)
 
-    heard = threading.Event()
     forget = hub.add("", stuck, cut.set)
     assert forget is not None
     hub.add("", lambda _: heard.set(), lambda: None)
     assert heard.wait(LIMIT)
+    assert entered.wait(LIMIT)
     clock.advance(health_watch.STUCK_AFTER_SECONDS + 1)
     assert cut.wait(LIMIT)
     hub.stop()
