@@ -23,10 +23,10 @@ SOURCES := pyproject.toml README.md $(shell find supervisor agents proto -type f
 # The only wheel in dist: the rule that builds it removes the former one.
 WHEEL_FILE = $$(ls dist/stepwarden-*.whl)
 
-FAST := not vllm and not soak
-FASTEST := not vllm and not soak and not systemd
+FAST := not vllm and not soak and not matrix
+FASTEST := $(FAST) and not systemd
 
-.PHONY: help demo test lint format bench soak test-lowest test-vllm wheel proto proto-check clean
+.PHONY: help demo test lint format bench soak test-lowest test-matrix test-vllm wheel proto proto-check clean
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -54,6 +54,9 @@ soak: $(BIN)/.dev ## the long hunts: torn reads, many events
 
 test-lowest: $(LOWEST)/.ready ## the fast tests with the lowest versions that we allow
 	STEPWARDEN_TEST_BUILT=1 $(LOWEST)/bin/pytest -p no:cacheprovider -m '$(FASTEST)' $(PYTEST_ARGS)
+
+test-matrix: $(BIN)/.dev ## the agent beside other versions of protobuf and grpcio
+	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -m matrix $(PYTEST_ARGS)
 
 test-vllm: $(BIN)/.dev ## the tests on a real vLLM (its environment is cached outside the tree)
 	tools/vllm_env.sh

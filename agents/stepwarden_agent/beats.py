@@ -12,7 +12,7 @@ from stepwarden_agent import link, log
 from stepwarden_agent.header import Header
 from stepwarden_agent.link import Link
 
-LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.5
 """How often it looks whether steps began: the hot path may not wake anybody."""
 
 QUIET_SECONDS = 1.0

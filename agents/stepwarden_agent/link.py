@@ -8,6 +8,7 @@ else; channel and call live in locals of that thread, so that a forked child nev
 from __future__ import annotations
 
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -28,9 +29,13 @@ _RANKING = (TICK, BUSY, IDLE, LEASE, PHASE, ATTACH, BYE)
 MESSAGE_SECONDS = 5.0
 """A message that is not acknowledged by then is given up, and the stream with it."""
 
-RETRY_SECONDS = 0.25
+RETRY_SECONDS = 0.4
+"""Between two attempts; with the channel's own backoff still well below 3 s after an outage."""
+
 REFUSED_RETRY_SECONDS = 2.0
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT"})
+
+OLDEST_GRPC = (1, 63, 2)
 
 MakeMessage = Callable[[Any, int], Any]
 """Makes the message for a reason; the first argument is the module of the stubs."""
@@ -40,6 +45,11 @@ def load_grpc() -> tuple[Any, Any, Any]:
     """The modules grpc, agent_pb2 and agent_pb2_grpc."""
     with forking.import_lock:
         import grpc
+
+        # Asked first, because the stubs would only warn, on the engine's stderr.
+        numbers = tuple(int(part) for part in re.findall(r"\d+", grpc.__version__)[:3])
+        if numbers < OLDEST_GRPC:
+            raise ImportError(f"grpc {grpc.__version__} is too old")
         from stepwarden_proto.v1 import agent_pb2, agent_pb2_grpc
     return grpc, agent_pb2, agent_pb2_grpc
 

@@ -14,6 +14,7 @@ from stepwarden_proto.page import (
     S_BEGIN_NS,
     S_END,
     S_END_NS,
+    S_FIRST,
     S_LAST,
     S_NUM_SEQS,
     S_NUM_TOKENS,
@@ -38,13 +39,8 @@ class SlotStep(NamedTuple):
     end_ns: int
 
 
-def whole(words: Sequence[int], start: int) -> bool:
-    """True where the slot at `start` holds a step and is not being written."""
-    return words[start] == words[start + S_LAST] and words[start] > 0
-
-
 def step_at(words: Sequence[int], start: int) -> SlotStep:
-    """The step in the (whole) slot at `start`. Negative counts become -1."""
+    """The step in the slot at `start`, which must be whole. Negative counts become -1."""
     number = words[start]
     return SlotStep(
         number,
@@ -56,15 +52,30 @@ def step_at(words: Sequence[int], start: int) -> SlotStep:
     )
 
 
+def whole_slots(words: Sequence[int]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Number and start of each open step and of each ended one, the oldest first.
+
+    Slots that are being written (FIRST is not LAST) or were never used are in neither list.
+    """
+    running: list[tuple[int, int]] = []
+    ended: list[tuple[int, int]] = []
+    firsts = words[HEADER_WORDS + S_FIRST : PAGE_WORDS : SLOT_WORDS]
+    lasts = words[HEADER_WORDS + S_LAST : PAGE_WORDS : SLOT_WORDS]
+    ends = words[HEADER_WORDS + S_END : PAGE_WORDS : SLOT_WORDS]
+    for start, first, last, end in zip(SLOT_STARTS, firsts, lasts, ends, strict=True):
+        if first == last > 0:
+            (ended if end == first else running).append((first, start))
+    running.sort()
+    ended.sort()
+    return running, ended
+
+
 def open_steps(words: Sequence[int]) -> list[SlotStep]:
     """All open steps, the oldest first."""
-    return sorted(
-        step_at(words, start)
-        for start in SLOT_STARTS
-        if words[start + S_END] != words[start] and whole(words, start)
-    )
+    running, _ = whole_slots(words)
+    return [step_at(words, start) for _, start in running]
 
 
 def steps_begun(words: Sequence[int]) -> int:
     """Number of the newest step whose begin was recorded; 0 before the first."""
-    return max(words[start + S_LAST] for start in SLOT_STARTS)
+    return max(words[HEADER_WORDS + S_LAST : PAGE_WORDS : SLOT_WORDS])

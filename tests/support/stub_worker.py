@@ -44,6 +44,7 @@ from stepwarden_proto import page as layout
 
 Mode = Generator[float, None, None]
 FOREVER = 1e6
+SIGNAL_LOOK = 0.2
 LOGGED = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
 
 
@@ -74,7 +75,8 @@ class Stub:
                 wake_at = time.monotonic() + self.advance()
             try:
                 wait = max(0.0, wake_at - time.monotonic())
-                command, reply = self.commands.get(timeout=min(wait, FOREVER))
+                # Not for ever: a signal may be taken by another thread and wakes nobody then.
+                command, reply = self.commands.get(timeout=min(wait, SIGNAL_LOOK))
             except queue.Empty:
                 continue
             before = self.mode
@@ -317,7 +319,9 @@ def hold_lock(directory: Path, name: str) -> None:
     """Lock DIRECTORY/NAME.lock for the life of this process and tell its pid in NAME.pid."""
     descriptor = os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    (directory / f"{name}.pid").write_text(f"{os.getpid()}\n")
+    unfinished = directory / f"{name}.pid.new"
+    unfinished.write_text(f"{os.getpid()}\n")
+    unfinished.rename(directory / f"{name}.pid")
 
 
 def hold(directory: Path, name: str, *below: str) -> None:

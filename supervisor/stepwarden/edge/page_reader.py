@@ -38,7 +38,7 @@ class PageReader:
     """
 
     def __init__(self, directory: Path, expect_uid: int | None = None) -> None:
-        self._path = directory
+        self._path = os.fspath(directory)
         self._expect_uid = expect_uid
         self._host: Host = this_host()
         self._directory = -1

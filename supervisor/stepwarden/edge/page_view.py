@@ -15,7 +15,7 @@ from stepwarden.core.evidence import EndedStep, Lease, Step, Work
 from stepwarden.edge.page_file import OpenPage
 
 NANOSECONDS = 1e9
-NEWEST_ENDED = 8
+NEWEST_ENDED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,10 @@ class Host:
 
 @dataclass(slots=True)
 class Stamps:
-    """The newest stamp seen on a page of a foreign clock, and when we first saw it."""
+    """What was seen on one page before.
+
+    `newest_ns`, `seen_at`: the newest stamp of a foreign clock, and when we first saw it.
+    """
 
     newest_ns: int = 0
     seen_at: float = 0.0
@@ -117,14 +120,14 @@ def build_view(
     own = boot_id == host.boot_id != (0, 0) and words[layout.W_TIME_NAMESPACE] == (
         host.time_namespace
     )
-    slots = [ring.step_at(words, start) for start in ring.SLOT_STARTS if ring.whole(words, start)]
-    slots.sort()
-    place = _Placement(own, stamps, now, _newest(words, slots))
-    running = [slot for slot in slots if not slot.end_ns]
-    ended = [slot for slot in slots if slot.end_ns][-NEWEST_ENDED:]
+    open_slots, ended_slots = ring.whole_slots(words)
+    place = _Placement(own, stamps, now, 0 if own else _newest(words))
     # A slot in motion is missing here; the count never goes back for that.
-    stamps.begun = max(stamps.begun, slots[-1].number if slots else 0)
+    for slots in (open_slots, ended_slots):
+        if slots:
+            stamps.begun = max(stamps.begun, slots[-1][0])
     declared = phase_name(words[layout.W_PHASE])
+    steps = tuple(_step(words, start, place) for _, start in open_slots)
     return PageView(
         name=page.name,
         rank=page.rank,
@@ -135,39 +138,41 @@ def build_view(
         uid=page.uid,
         tick=words[layout.W_TICK],
         tick_at=place.at(words[layout.W_TICK_NS]),
-        phase=effective_phase(declared, phase_name(running[0].phase) if running else None),
+        phase=effective_phase(declared, steps[0].phase if steps else None),
         phase_since=place.at(words[layout.W_PHASE_NS]),
         lease=_lease(words, place),
         work=_work(words, place),
-        steps=tuple(_step(slot, place) for slot in running),
+        steps=steps,
         steps_begun=stamps.begun,
-        last_ended=tuple(_ended(slot) for slot in ended),
+        last_ended=tuple(_ended(words, start) for _, start in ended_slots[-NEWEST_ENDED:]),
         overflows=words[layout.W_OVERFLOWS],
         closed=words[layout.W_CLOSED] == 1,
         in_motion=in_motion,
     )
 
 
-def _newest(words: Sequence[int], slots: Sequence[ring.SlotStep]) -> int:
-    stamps = [words[layout.W_TICK_NS], words[layout.W_PHASE_NS], words[layout.W_LOOP_NS]]
-    stamps += [words[layout.W_LEASE_BEGIN_NS], words[layout.W_UNFINISHED_NS]]
-    for slot in slots[-2:]:
-        stamps += [slot.begin_ns, slot.end_ns]
+def _newest(words: Sequence[int]) -> int:
+    header = (layout.W_TICK_NS, layout.W_PHASE_NS, layout.W_LOOP_NS, layout.W_LEASE_BEGIN_NS)
+    stamps = [words[index] for index in (*header, layout.W_UNFINISHED_NS)]
+    for offset in (layout.S_BEGIN_NS, layout.S_END_NS):
+        stamps += words[layout.HEADER_WORDS + offset : ring.PAGE_WORDS : layout.SLOT_WORDS]
     return max(stamps)
 
 
-def _step(slot: ring.SlotStep, place: _Placement) -> Step:
+def _step(words: Sequence[int], start: int, place: _Placement) -> Step:
+    num_seqs, num_tokens = words[start + layout.S_NUM_SEQS], words[start + layout.S_NUM_TOKENS]
     return Step(
-        number=slot.number,
-        begin=place.at(slot.begin_ns),
-        num_seqs=None if slot.num_seqs < 0 else slot.num_seqs,
-        num_tokens=None if slot.num_tokens < 0 else slot.num_tokens,
-        phase=phase_name(slot.phase),
+        number=words[start],
+        begin=place.at(words[start + layout.S_BEGIN_NS]),
+        num_seqs=None if num_seqs < 0 else num_seqs,
+        num_tokens=None if num_tokens < 0 else num_tokens,
+        phase=phase_name(words[start + layout.S_PHASE]),
     )
 
 
-def _ended(slot: ring.SlotStep) -> EndedStep:
-    return EndedStep(slot.number, max(0, slot.end_ns - slot.begin_ns) / NANOSECONDS)
+def _ended(words: Sequence[int], start: int) -> EndedStep:
+    length_ns = words[start + layout.S_END_NS] - words[start + layout.S_BEGIN_NS]
+    return EndedStep(words[start], max(0, length_ns) / NANOSECONDS)
 
 
 def _lease(words: Sequence[int], place: _Placement) -> Lease | None:

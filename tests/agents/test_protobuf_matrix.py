@@ -1,0 +1,120 @@
+"""O-GRPC-7: the agent beside an engine's own protobuf and grpcio, in environments made for it.
+
+Run by `make test-matrix`; each environment is made below STEPWARDEN_MATRIX_DIR, or in a scratch
+directory. Outside the range that we declare, the engine must run on, unmonitored but for its
+page, with one line that names both versions.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import stepwarden_agent
+import stepwarden_proto
+from support.agent_process import agent_environment, short_directory
+from support.beat_server import BeatServer
+
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(600)]
+
+# (protobuf, grpcio): the oldest of both that we allow, each major in between, the newest.
+INSIDE = [
+    ("5.26.1", "1.63.2"),
+    ("5.29.5", "1.63.2"),
+    ("5.29.5", ""),
+    ("6.31.1", "1.63.2"),
+    ("6.33.0", ""),
+    (">=7", "1.63.2"),
+    (">=7", ""),
+]
+OUTSIDE = [("3.19.6", "1.63.2"), ("5.29.5", "1.49.1")]
+
+ENGINE = """
+import sys, time
+from stepwarden_agent import Agent
+agent = Agent.from_env()
+for n in range(30):
+    agent.end(agent.begin(n, n, "decode"))
+    time.sleep(0.1)
+heavy = {"numpy", "psutil", "yaml", "pydantic", "structlog", "grpc_health", "grpc_reflection"}
+assert not heavy & set(sys.modules)
+from stepwarden_proto import ring
+assert ring.steps_begun(agent._page.words[:ring.PAGE_WORDS].tolist()) == 30
+print("served")
+"""
+
+
+def requirement(name: str, version: str) -> str:
+    """A requirement line: an exact version, a range, or any."""
+    return name + (version if not version[:1].isdigit() else f"=={version}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    kept = os.environ.get("STEPWARDEN_MATRIX_DIR")
+    return Path(kept) if kept else tmp_path_factory.mktemp("matrix")
+
+
+def environment_python(folder: Path, protobuf: str, grpcio: str) -> Path:
+    """The Python of an environment with these versions and the agent; made on first use."""
+    place = folder / f"pb{protobuf.strip('>=')}-grpc{grpcio or 'newest'}"
+    python = place / "bin" / "python"
+    if not (place / "made").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
+        wanted = [requirement("protobuf", protobuf), requirement("grpcio", grpcio), "setuptools<81"]
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--only-binary=:all:"]
+        subprocess.run([*pip, *wanted], check=True)
+        site = next((place / "lib").glob("python*/site-packages"))
+        sources = [
+            Path(str(module.__file__)).parents[1] for module in (stepwarden_agent, stepwarden_proto)
+        ]
+        (site / "agent.pth").write_text("".join(f"{source}\n" for source in sources))
+        (place / "made").touch()
+    return python
+
+
+def run(python: Path, target: str, pages: Path) -> subprocess.CompletedProcess[str]:
+    environment = agent_environment(target, pages)
+    environment.pop("PYTHONPATH", None)
+    return subprocess.run(
+        [str(python), "-W", "error", "-c", ENGINE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("protobuf", "grpcio"), INSIDE)
+def test_o_grpc_7_beats_over_the_whole_range(
+    protobuf: str, grpcio: str, folder: Path, tmp_path: Path
+) -> None:
+    python = environment_python(folder, protobuf, grpcio)
+    with short_directory() as short:
+        target = f"unix:{short}/s"
+        with BeatServer(target, tmp_path / "log") as server:
+            done = run(python, target, tmp_path)
+            assert (done.returncode, done.stdout, done.stderr) == (0, "served\n", "")
+            server.wait_for(lambda beat: beat.get("reason") == "BEAT_REASON_BYE", 5.0)
+            assert int(server.beats()[-1]["steps_ended"]) == 30
+
+
+@pytest.mark.parametrize(("protobuf", "grpcio"), OUTSIDE)
+def test_o_grpc_7_outside_the_range_the_engine_runs_on(
+    protobuf: str, grpcio: str, folder: Path, tmp_path: Path
+) -> None:
+    python = environment_python(folder, protobuf, grpcio)
+    with short_directory() as short:
+        target = f"unix:{short}/s"
+        with BeatServer(target, tmp_path / "log") as server:
+            done = run(python, target, tmp_path)
+            assert (done.returncode, done.stdout) == (0, "served\n")
+            lines = done.stderr.splitlines()
+            assert len(lines) == 1, lines
+            assert f"protobuf {protobuf}" in lines[0]
+            assert f"grpcio {grpcio}" in lines[0]
+            assert server.beats() == []

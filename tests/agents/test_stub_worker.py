@@ -1,0 +1,129 @@
+"""The stub worker itself: its commands do what the stories rely on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stepwarden.edge.page_reader import PageReader, PageView
+from support.agent_process import agent_environment
+from support.stub_control import STUB_COMMAND, StubControl
+
+
+class Running:
+    """One stub with a page and no supervisor."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.reader = PageReader(directory)
+        environment = agent_environment(pages=directory) | {"STUB_DIR": str(directory)}
+        self.process = subprocess.Popen(STUB_COMMAND, env=environment)
+        self.control = StubControl(directory)
+
+    def wait(self, what: str, seconds: float = 20.0) -> PageView:
+        """The page's view as soon as the expression `what` over `view` holds."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            view = self.reader.read(time.monotonic()).get("0")
+            if view is not None and eval(what, {"view": view}):
+                return view
+            time.sleep(0.02)
+        raise AssertionError(f"{what} never came true")
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Iterator[Running]:
+    running = Running(tmp_path)
+    yield running
+    running.process.kill()
+    running.process.wait()
+    running.reader.close()
+
+
+def test_steps_freeze_and_idle(stub: Running) -> None:
+    stub.control.send("step 50 8")
+    assert stub.wait("view.steps_begun > 10").overflows == 0
+    stub.control.send("freeze")
+    frozen = stub.wait("view.steps and view.steps[0].num_seqs == 4")
+    later = stub.wait(f"view.tick > {frozen.tick + 1}")
+    assert later.steps == frozen.steps
+    stub.control.send("idle")
+    assert stub.wait("not view.steps").phase == "idle"
+    assert stub.control.status()["mode"] == "idle"
+
+
+def test_a_bounded_freeze_goes_back_to_stepping(stub: Running) -> None:
+    stub.control.send("step 50 8")
+    stub.control.send("batch 3")
+    stub.control.send("freeze 0.3")
+    frozen = stub.wait("view.steps and view.steps[0].num_seqs == 3")
+    stub.wait(f"view.steps_begun > {frozen.steps_begun + 5}")
+    assert stub.control.status()["mode"] == "step"
+
+
+def test_scripted_steps_have_their_lengths(stub: Running) -> None:
+    stub.control.send("steps 0.3 0.1")
+    first, second = stub.wait("len(view.last_ended) == 2").last_ended
+    assert first.seconds >= 0.3
+    assert 0.1 <= second.seconds < first.seconds
+
+
+def test_mute_stops_the_tick_and_silence_does_not(stub: Running) -> None:
+    stub.control.send("silence")
+    muted = stub.wait("view.tick >= 2")
+    stub.wait(f"view.tick > {muted.tick}")
+    stub.control.send("mute")
+    time.sleep(0.1)
+    tick = stub.wait("True").tick
+    time.sleep(1.3)
+    assert stub.wait("True").tick == tick
+
+
+def test_signals_are_logged_and_term_can_be_ignored(stub: Running) -> None:
+    stub.control.send("ignore-term")
+    stub.process.send_signal(signal.SIGTERM)
+    stub.process.send_signal(signal.SIGHUP)
+    until = time.monotonic() + 10
+    while len(stub.control.signals()) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert {(entry.pid, entry.name) for entry in stub.control.signals()} == {
+        (stub.process.pid, "SIGTERM"),
+        (stub.process.pid, "SIGHUP"),
+    }
+    stub.control.tell("exit 7")
+    assert stub.process.wait(10) == 7
+
+
+def test_term_ends_it_cleanly(stub: Running) -> None:
+    assert stub.control.status()["pid"] == stub.process.pid
+    stub.process.send_signal(signal.SIGTERM)
+    assert stub.process.wait(10) == 0
+    view = stub.wait("True")
+    assert view.closed
+    assert view.holder is None
+
+
+def test_it_dies_of_the_signal_asked_for(stub: Running) -> None:
+    stub.control.tell("raise ABRT")
+    assert stub.process.wait(10) == -signal.SIGABRT
+
+
+def test_the_tree_holds_its_locks_in_two_sessions(stub: Running) -> None:
+    stub.control.send("tree")
+    pids = {
+        name: int((stub.directory / f"{name}.pid").read_text())
+        for name in ("main", "child_a", "child_b", "grandchild")
+    }
+    try:
+        assert pids["main"] == stub.process.pid
+        assert os.getsid(pids["child_a"]) == os.getsid(pids["main"])
+        assert os.getsid(pids["child_b"]) == os.getsid(pids["grandchild"]) == pids["child_b"]
+    finally:
+        for name in ("child_a", "child_b", "grandchild"):
+            os.kill(pids[name], signal.SIGKILL)
