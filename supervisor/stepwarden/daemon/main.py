@@ -34,7 +34,7 @@ from stepwarden.edge.instance_lock import InstanceLock
 from stepwarden.edge.journal import Journal
 from stepwarden.edge.launcher import Launcher
 from stepwarden.edge.life_records import LifeRecords
-from stepwarden.edge.listen import Target, UnixTarget, ensure_directory, parse_target
+from stepwarden.edge.listen import Target, UnixTarget, ensure_directory, group_id, parse_target
 from stepwarden.edge.log_writer import LogWriter
 from stepwarden.edge.page_home import make_page_home, remove_page_home
 from stepwarden.edge.systemd import Notifier, strip
@@ -68,7 +68,9 @@ class Daemon:
         self._journal = Journal(settings.state_dir / "journal.sqlite")
         self._health = HealthServer(_targets(settings.health_listen), clock)
         self._reporter = Reporter(self._journal, self._health, self._notifier, clock, self._log)
-        agent_socket = UnixTarget(settings.agent_socket, settings.socket_mode)
+        group = group_id(settings.socket_group)
+        agent_socket = UnixTarget(settings.agent_socket, settings.socket_mode, group)
+        admin_socket = UnixTarget(settings.admin_socket, settings.socket_mode, group)
         self._agents = AgentServer(
             [agent_socket, *_targets(settings.agent_listen)],
             self._admit,
@@ -83,9 +85,7 @@ class Daemon:
         self._units: dict[str, Unit] = {}
         self._loop = VerdictLoop(self._units, self._actor, self._reporter, clock)
         self._backend = Backend(self._units, self._loop, self._reporter, self._journal, clock)
-        self._admin = AdminServer(
-            UnixTarget(settings.admin_socket), self._backend, clock, self._health.table
-        )
+        self._admin = AdminServer(admin_socket, self._backend, clock, self._health.table)
         self._reporter.attach(self._units, self._admin.publish)
         self._actor.attach(self._loop, self._units)
         self._stop_asked = asyncio.Event()
@@ -93,8 +93,10 @@ class Daemon:
     async def run(self) -> ExitCode:
         """Serve until told to stop."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop_asked.set)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # A closed terminal ends it as Ctrl-C does; under nohup it stays ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._stop_asked.set)
         try:
             await self._start()
             turning = loop.create_task(self._loop.run())

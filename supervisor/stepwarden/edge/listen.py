@@ -9,6 +9,7 @@ and the process-wide umask, which other threads share, is left alone.
 from __future__ import annotations
 
 import errno
+import grp
 import os
 import socket
 import stat
@@ -69,6 +70,14 @@ def parse_target(text: str, mode: int = 0o600, group: int | None = None) -> Targ
     if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
         raise RefusedError(f"cannot listen on {text!r}: use HOST:PORT or unix:/absolute/path")
     return TcpTarget(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def group_id(name: str | None) -> int | None:
+    """The id of a group of this host; None for None. RefusedError where there is no such group."""
+    try:
+        return None if name is None else grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise RefusedError(f"there is no group {name!r} on this host") from None
 
 
 class Listening:
