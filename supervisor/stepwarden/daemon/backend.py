@@ -42,12 +42,16 @@ class Backend:
     def workers(self) -> Sequence[WorkerView]:
         """Every configured worker, in the order of the file."""
         now = self._clock.monotonic()
-        return [_view(unit, now) for unit in self._units.values()]
+        return [self._shown(unit, now) for unit in self._units.values()]
 
     def worker(self, name: str) -> WorkerView | None:
         """One worker; None where there is none of this name."""
         unit = self._units.get(name)
-        return None if unit is None else _view(unit, self._clock.monotonic())
+        return None if unit is None else self._shown(unit, self._clock.monotonic())
+
+    def _shown(self, unit: Unit, now: float) -> WorkerView:
+        self._loop.look(unit, now)
+        return _view(unit, now)
 
     def command(self, action: str, name: str) -> str:
         """Begin to start, stop or restart a worker; returns what happens now."""

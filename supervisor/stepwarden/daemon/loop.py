@@ -144,6 +144,15 @@ class VerdictLoop:
             unit.clocks = ()
         unit.wake = core.next_wake(unit.state, unit.policy, unit.clocks, self._awareness, now)
 
+    def look(self, unit: Unit, now: float) -> None:
+        """Bring what is known of a worker up to date for somebody who asks; judge nothing."""
+        life = unit.life
+        if life is None or unit.state.lifecycle not in LIVE:
+            return
+        gather.read_pages(life, self._actor.watch, now)
+        evidence = gather.evidence_of(life)
+        unit.clocks = core.clocks_of(unit.state, unit.policy, evidence, self._awareness, now)
+
     def _family_due(self, unit: Unit, now: float) -> bool:
         life = unit.life
         if life is None or life.family is None:
