@@ -40,8 +40,8 @@ async def bury(
     """
     burial = _Burial(family, clock, report)
     began = clock.monotonic()
-    if not await burial.stage(stop_signal, Deadline.after(began, grace)):
-        await burial.stage(signal.SIGKILL, Deadline.after(clock.monotonic(), kill_wait))
+    if not await burial.stage(stop_signal, grace):
+        await burial.stage(signal.SIGKILL, kill_wait)
     left = frozenset(burial.look())
     if left:
         report(f"cannot be ended: {_named(left)}")
@@ -63,9 +63,13 @@ class _Burial:
         self._family.observe(self._table)
         return self._family.members(self._table)
 
-    async def stage(self, sig: int, deadline: Deadline) -> bool:
-        """Send `sig` to each member once, until all are gone (True) or the deadline passes."""
+    async def stage(self, sig: int, limit: float) -> bool:
+        """Send `sig` to each member once; True: all are gone within `limit` seconds of the first.
+
+        Finding them first can take a while on a large host; that is no part of anybody's grace.
+        """
         done: set[ProcessId] = set()
+        deadline = Deadline.never()
         pause = _FIRST_LOOK
         while True:
             members = self.look()
@@ -78,8 +82,10 @@ class _Burial:
                 pause = _FIRST_LOOK
             self._signal(members - done, sig)
             self._wake(members)
-            done |= members
             now = self._clock.monotonic()
+            if not done:
+                deadline = Deadline.after(now, limit)
+            done |= members
             if deadline.passed(now):
                 return False
             wait = earliest(deadline, Deadline.after(now, pause)).remaining(now)
