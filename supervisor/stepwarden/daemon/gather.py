@@ -100,8 +100,11 @@ def _note_page(memory: RankMemory, view: PageView, now: float) -> None:
         memory.page_marks = ()
     ended = view.last_ended[-1].number if view.last_ended else 0
     marks = (view.tick, view.steps_begun, ended)
-    if view.in_motion or marks != memory.page_marks:
+    if view.in_motion or marks[1:] != memory.page_marks[1:]:
         memory.moved_at = now
+    elif marks != memory.page_marks:
+        # Only the tick moved, and it carries its own time: reading it later makes it no younger.
+        memory.moved_at = max(view.tick_at, memory.moved_at or view.tick_at)
     if view.steps_begun and (view.in_motion or marks[1:] != memory.page_marks[1:]):
         memory.stepped_at = now
     memory.page_marks = marks
