@@ -46,7 +46,8 @@ class Daemon:
     """One daemon in directories of its own.
 
     `body`: the YAML without its `supervisor:` section. `supervisor`: extra lines of that section,
-    each indented by two spaces. `env`: added to the daemon's environment, which workers inherit.
+    each indented by two spaces. `env`: added to the daemon's environment, which workers inherit;
+    a PYTHONPATH in it comes before the usual one.
     """
 
     def __init__(
@@ -113,11 +114,12 @@ class Daemon:
 
     def environment(self) -> dict[str, str]:
         """What the daemon, the command line and hand-started workers run with."""
-        paths = [str(TESTS)]
+        paths = [path for path in [self._extra_env.get("PYTHONPATH")] if path]
+        paths += [str(TESTS)]
         paths += [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
         base = {k: v for k, v in os.environ.items() if not k.startswith("STEPWARDEN_")}
         extra = {"PYTHONPATH": ":".join(paths), processes.MARK_VARIABLE: self.mark}
-        return base | extra | self._extra_env
+        return base | self._extra_env | extra
 
     @property
     def pid(self) -> int:

@@ -2,13 +2,14 @@
 
 Run as ``python -m support.stub_worker`` or by its path, with STUB_DIR naming a directory that
 holds the control socket (stub.sock), the log of signals (signals.log) and locks. STUB_SCRIPT is
-a list of commands, separated by ``;``, run at start; ``attach; idle`` by default. The same
+a list of commands, separated by ``;``, run at start; ``attach; idle`` by default. Scripts for
+one life after the other are separated by ``|``; the last one holds for all further lives. The same
 commands are taken from the socket (see `support.stub_control.StubControl`):
 
     attach [PHASE]        make the agent (a stub that never attaches is silent)
     sleep SECONDS         do nothing at all, take no command either
     step RATE [BATCH [TOKENS]]   steps without end, RATE each second
-    steps S1 S2 ...       steps of these lengths one after the other, then as before
+    steps S1 S2 ...       steps of these lengths one after the other, then as before; S@N: batch N
     batch N               batch of `steps` and `freeze` (any integer, also nonsense)
     freeze [SECONDS]      a step begins and does not end (for SECONDS, then as before)
     idle                  nothing in flight
@@ -17,7 +18,8 @@ commands are taken from the socket (see `support.stub_control.StubControl`):
     phase NAME, lease NAME SECONDS, release, work N, turn, detail BYTES, bye
     exit N / raise NAME   exit with this code (no bye) / die of this signal
     ignore-term           log SIGTERM and stay
-    tree                  child A, child B (setsid) and a grandchild; each holds NAME.lock
+    tree                  child A, child B (setsid) and a grandchild; each holds NAME.lock;
+                          who finds a lock held writes so into the file `overlap`
     print N               N lines to stdout
     late INCARNATION [STEP [TOKEN]]   one beat as another incarnation; answers its fate
     status                pid, incarnation, mode, steps begun
@@ -120,9 +122,9 @@ class Stub:
                 yield 0.8 / rate
             yield 0.2 / rate
 
-    def stepping_by_script(self, lengths: list[float]) -> Mode:
-        for seconds in lengths:
-            with self.open_step(self.batch, self.batch):
+    def stepping_by_script(self, steps: list[tuple[float, int]]) -> Mode:
+        for seconds, batch in steps:
+            with self.open_step(batch, batch):
                 yield seconds
             yield 0.01
 
@@ -156,7 +158,9 @@ class Stub:
         self.enter("step", self.stepping(*shape))
 
     def do_steps(self, *lengths: str) -> None:
-        self.enter("steps", self.stepping_by_script([float(text) for text in lengths]))
+        pairs = [text.partition("@") for text in lengths]
+        steps = [(float(length), int(batch or self.batch)) for length, _, batch in pairs]
+        self.enter("steps", self.stepping_by_script(steps))
 
     def do_batch(self, batch: str) -> None:
         self.batch = int(batch)
@@ -220,11 +224,14 @@ class Stub:
         self.ignore_term = True
 
     def do_tree(self) -> str:
+        names = ("child_a", "child_b", "grandchild")
+        for name in names:
+            (self.directory / f"{name}.pid").unlink(missing_ok=True)
         hold_lock(self.directory, "main")
         own = [sys.executable, str(Path(__file__).resolve()), "--hold"]
         first = subprocess.Popen([*own, "child_a"])
         second = subprocess.Popen([*own, "child_b", "grandchild"], start_new_session=True)
-        for name in ("child_a", "child_b", "grandchild"):
+        for name in names:
             while not (self.directory / f"{name}.pid").exists():
                 time.sleep(0.01)
         return f"{first.pid} {second.pid}"
@@ -318,7 +325,11 @@ def send_late(incarnation: str, step: int, token: str) -> str:
 def hold_lock(directory: Path, name: str) -> None:
     """Lock DIRECTORY/NAME.lock for the life of this process and tell its pid in NAME.pid."""
     descriptor = os.open(directory / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        (directory / "overlap").write_text(f"{name}.lock was held when {os.getpid()} came\n")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
     unfinished = directory / f"{name}.pid.new"
     unfinished.write_text(f"{os.getpid()}\n")
     unfinished.rename(directory / f"{name}.pid")
@@ -340,7 +351,17 @@ def main() -> None:
     stub = Stub(directory)
     stub.log_signals()
     stub.listen()
-    stub.run(os.environ.get("STUB_SCRIPT", "attach; idle"))
+    stub.run(script_of_this_life(directory))
+
+
+def script_of_this_life(directory: Path) -> str:
+    """The part of STUB_SCRIPT for this life; the file `lives` counts them."""
+    with open(directory / "lives", "a+", encoding="ascii") as file:
+        file.write(f"{os.getpid()}\n")
+        file.seek(0)
+        life = len(file.readlines())
+    scripts = os.environ.get("STUB_SCRIPT", "attach; idle").split("|")
+    return scripts[min(life, len(scripts)) - 1]
 
 
 if __name__ == "__main__":

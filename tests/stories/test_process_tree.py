@@ -1,0 +1,96 @@
+"""A dead worker's whole tree is gone before its replacement runs, and nobody else is touched."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from support.crew import PYTHON, Crew, data, living, span, stub
+
+pytestmark = pytest.mark.timeout(120)
+
+NAMES = ("main", "child_a", "child_b", "grandchild")
+GRACE = 2.0
+DEFAULTS = {
+    "startup": {"budget": "60s", "first_step": "100ms"},
+    "retry": {"window": "3s"},
+    "restart": {"delay": "100ms", "jitter": 0},
+    "stop": {"grace": GRACE},
+}
+FLAT = {"step": {"base": "2s", "per_seq": 0, "max": "30s", "hard_cap": "5s"}}
+SCRIPT = "tree; ignore-term; attach; idle | tree; attach; idle"
+
+
+@pytest.fixture(scope="module")
+def crew() -> Iterator[Crew]:
+    workers = {name: stub(SCRIPT, backend="flat") for name in ("hangs", "killed")}
+    with Crew(workers, backends={"flat": FLAT}, defaults=DEFAULTS) as crew:
+        crew.ready()
+        crew.stub("hangs").send("freeze")
+        yield crew
+
+
+@pytest.fixture(scope="module")
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """Of the same user, of the same program, started by somebody else."""
+    command = [PYTHON, "-c", "import signal; signal.pause()", "stub_worker.py"]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def tree_of(crew: Crew, worker: str) -> dict[str, int]:
+    """The four processes that hold a lock each, by name."""
+    found = {}
+    for name in NAMES:
+        text = (crew.directory / worker / f"{name}.pid").read_text()
+        found[name] = int(text)
+    main = psutil.Process(found["main"])
+    assert {p.pid for p in main.children(recursive=True)} == set(found.values()) - {main.pid}
+    return found
+
+
+def assert_replaced(crew: Crew, worker: str, old: dict[str, int]) -> None:
+    """All of the old tree is gone; all four locks were free when the new one came."""
+    crew.wait_event(lambda e: e.to_state == "HEALTHY" and e.incarnation == "2", worker=worker)
+    assert not living(list(old.values()))
+    new = tree_of(crew, worker)
+    assert not set(new.values()) & set(old.values())
+    assert len(living(list(new.values()))) == 4
+    assert not (crew.directory / worker / "overlap").exists(), "two lives at one time"
+    assert [e.to_state for e in crew.turns(worker)][-4:] == [
+        *("DEAD", "RESTARTING", "STARTING", "HEALTHY")
+    ]
+    gone = [e for e in crew.events(worker) if "every process is gone after" in e.sentence]
+    started = [e for e in crew.events(worker) if e.kind == "started"]
+    assert gone[0].id < started[1].id
+
+
+def test_o_proc_1_main_killed_from_outside(crew: Crew, stranger: subprocess.Popen[bytes]) -> None:
+    old = tree_of(crew, "killed")
+    psutil.Process(old["main"]).send_signal(signal.SIGKILL)
+    dead = crew.wait_transition("killed", "DEAD")
+    assert (dead.cause, data(dead)["exit"]) == ("exit", "signal SIGKILL")
+    assert_replaced(crew, "killed", old)
+    assert stranger.poll() is None
+
+
+def test_o_proc_1_main_that_hangs_and_ignores_term(
+    crew: Crew, stranger: subprocess.Popen[bytes]
+) -> None:
+    """TERM to each, grace, KILL; the child in its own session and its child end too."""
+    old = tree_of(crew, "hangs")
+    dead = crew.wait_transition("hangs", "DEAD")
+    assert dead.cause == "step"
+    assert_replaced(crew, "hangs", old)
+    burial = [e for e in crew.events("hangs") if e.kind == "burial"]
+    told = {word: e for e in burial for word in ("SIGTERM", "SIGKILL") if word in e.sentence}
+    assert all(str(pid) in told["SIGTERM"].sentence for pid in old.values())
+    assert str(old["main"]) in told["SIGKILL"].sentence
+    assert GRACE <= span(told["SIGTERM"], told["SIGKILL"]) <= GRACE + crew.leniency()
+    logged = [s.name for s in crew.stub("hangs").signals() if s.pid == old["main"]]
+    assert logged == ["SIGTERM"]
+    assert stranger.poll() is None
