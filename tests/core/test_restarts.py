@@ -40,9 +40,17 @@ def test_limit_deaths_in_a_row_spend_it_whatever_time_they_took() -> None:
 
 @pytest.mark.parametrize("uptime", [30.0, 31.0, 1e9])
 def test_stable_uptime_gives_it_back(uptime: float) -> None:
-    ledger = dying(POLICY, (0.0, 1.0), (1.0, 1.0), (50.0, uptime))
-    assert ledger == Ledger((50.0,), 1)
+    ledger = dying(POLICY, (0.0, 1.0), (1.0, 1.0), (100.0, uptime))
+    assert ledger == Ledger((100.0,), 1)
     assert delay(ledger, POLICY, 0.0) == 1.0
+
+
+def test_only_time_takes_a_death_out_of_the_window() -> None:
+    """Stable each time, and still three deaths within a minute."""
+    ledger = dying(POLICY, (0.0, 29.0), (30.0, 30.0), (60.0, 30.0))
+    assert ledger.streak == 1
+    assert spent(ledger, POLICY, 60.0)
+    assert not spent(ledger, POLICY, 60.1)
 
 
 def test_the_delay_grows_to_its_maximum() -> None:
@@ -100,4 +108,4 @@ def test_limit_deaths_without_stable_uptime_always_spend_it(
         now += uptime + rest
         ledger = record_death(ledger, policy, uptime, now)
         assert spent(ledger, policy, now) is (count >= limit)
-        assert len(ledger.deaths) <= limit
+        assert len(ledger.deaths) <= count

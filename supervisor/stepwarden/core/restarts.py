@@ -2,7 +2,9 @@
 
 `limit` deaths `within` a time, or `limit` deaths in a row without `stable` uptime between them,
 and the worker is FAILED. The second rule is there because a slow start that always hangs never
-fits `limit` deaths into any reasonable time. Stable uptime, and nothing else, resets both.
+fits `limit` deaths into any reasonable time; stable uptime, and nothing else, resets it and the
+delay. The first is there because a worker that is stable for a minute and dies each other minute
+is no good either; only time takes a death out of it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from stepwarden.core.policy import RestartPolicy
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Deaths since the last stable life: instants (monotonic seconds), and how many in a row."""
+    """Recent deaths (monotonic seconds), and how many in a row without stable uptime between."""
 
     deaths: tuple[float, ...] = ()
     streak: int = 0
@@ -28,10 +30,9 @@ class Ledger:
 
 def record_death(ledger: Ledger, policy: RestartPolicy, uptime: float, now: float) -> Ledger:
     """Count one more death; `uptime` is how long the worker had been ready (0.0: never)."""
-    if uptime >= policy.stable:
-        return Ledger((now,), 1)
     recent = tuple(at for at in ledger.deaths if elapsed(at, now) <= policy.within)
-    return Ledger((*recent, now)[-policy.limit :], ledger.streak + 1)
+    streak = 1 if uptime >= policy.stable else ledger.streak + 1
+    return Ledger((*recent, now)[-policy.limit :], streak)
 
 
 def spent(ledger: Ledger, policy: RestartPolicy, now: float) -> bool:
