@@ -33,7 +33,7 @@ def weigh(
     now: float,
 ) -> None:
     """Bring the suspicions up to date: clear, judge, open, and recover when none is left."""
-    starts = _late_starts(outcome.state.suspicions)
+    starts = _late_starts(outcome.state.suspicions, awareness, now)
     _clear(outcome, passed, evidence, now)
     if not _judge_open(outcome, policy, evidence, awareness, now):
         _open_new(outcome, policy, evidence, passed, starts, now)
@@ -41,17 +41,21 @@ def weigh(
             _recover(outcome, now)
 
 
-def _late_starts(suspicions: tuple[Suspicion, ...]) -> dict[float, float]:
-    """Until when each late start (by its begin) had its first window whole.
+def _late_starts(
+    suspicions: tuple[Suspicion, ...], awareness: Awareness, now: float
+) -> dict[float, float]:
+    """Until when each late start (by its begin) has its first window whole, our pauses included.
 
     One start is late under several names as its ranks attach one after the other; were each
     given a first window of its own, a start that hangs would outlive its hard cap.
     """
-    late = [s for s in suspicions if s.clock.cause is Cause.STARTUP]
-    return {
-        s.clock.began: min(o.whole_until for o in late if o.clock.began == s.clock.began)
-        for s in late
-    }
+    whole: dict[float, float] = {}
+    for suspicion in suspicions:
+        if suspicion.clock.cause is Cause.STARTUP:
+            until = suspicion.whole_until + awareness.lost(suspicion.opened_at, now)
+            began = suspicion.clock.began
+            whole[began] = min(until, whole.get(began, until))
+    return whole
 
 
 def _recover(outcome: Outcome, now: float) -> None:
