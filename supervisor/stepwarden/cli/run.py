@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -18,6 +19,7 @@ def run(options: argparse.Namespace) -> int:
     from stepwarden.daemon.main import run as run_daemon
 
     config = load(options.file)
-    for warning in config.warnings:
-        print(warning, file=sys.stderr)
+    with suppress(OSError):  # nobody reads our standard error; that is no reason not to start
+        for warning in config.warnings:
+            print(warning, file=sys.stderr, flush=True)
     return int(run_daemon(config))
