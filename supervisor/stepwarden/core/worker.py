@@ -121,10 +121,24 @@ class Outcome:
         return True
 
 
-def initial(policy: WorkerPolicy, now: float) -> Outcome:
-    """A worker that the configuration names, when the daemon starts."""
+def initial(policy: WorkerPolicy, now: float, *, left_behind: bool = False) -> Outcome:
+    """A worker that the configuration names, when the daemon starts.
+
+    `left_behind`: an earlier daemon died and its processes may still live; these are ended first.
+    """
     outcome = Outcome(WorkerState(policy.name, since=now))
-    if policy.autostart:
+    if left_behind:
+        text = "an earlier daemon left its processes behind; they are ended first"
+        outcome.state = replace(
+            outcome.state,
+            lifecycle=State.STOPPING,
+            restart_wanted=policy.autostart,
+            stop_wanted=not policy.autostart,
+            sentence=text,
+        )
+        outcome.note(Kind.BURIAL, text)
+        outcome.actions.append(EndTree(0))
+    elif policy.autostart:
         begin_life(outcome, Trigger.START, now, "started with the daemon")
     return outcome
 
@@ -234,9 +248,7 @@ def buried(
     if leftovers:
         _stuck(outcome, leftovers, now)
     elif state.lifecycle is State.STOPPING and state.restart_wanted:
-        begin_life(
-            outcome, Trigger.TURNED_OVER, now, "every process is gone; started again as asked"
-        )
+        begin_life(outcome, Trigger.TURNED_OVER, now, "every process is gone; started again")
     elif state.lifecycle is State.STOPPING:
         outcome.move(Trigger.ENDED, now, f"{state.sentence}; every process is gone")
     elif state.lifecycle is State.DEAD:

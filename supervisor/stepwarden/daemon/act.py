@@ -43,6 +43,9 @@ RETRY_MAX_SECONDS = 30.0
 """What cannot be killed is tried again, at first often and then this often."""
 
 
+LEFT_BEHIND = "left behind by an earlier daemon: "
+
+
 class LoopPort(Protocol):
     """What acting needs of the loop."""
 
@@ -80,6 +83,8 @@ class Actor:
         self._note = note
         self._tokens: dict[str, tuple[Unit, Life]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._inherited: dict[str, list[LifeRecord]] = {}
+        self._nobodys: list[asyncio.Task[None]] = []
         self._watch = ExitWatch(self._rank_ended)
         self._units: dict[str, Unit] = {}
         self._loop: LoopPort | None = None
@@ -119,10 +124,19 @@ class Actor:
             return None
         return unit, unit.life
 
-    async def bury_left_behind(self) -> None:
-        """End the lives that an earlier daemon of this state directory did not see to their end."""
+    def inherit(self) -> frozenset[str]:
+        """Take over the lives that an earlier daemon of this state directory did not see to their
+        end; returns the workers that they belong to, each of which is to be ended before it starts.
+
+        Lives of workers that the configuration no longer names are ended in the background. Such
+        a worker may have a new name now, so no other life begins before.
+        """
         for record in self._records.left_behind():
-            await self._bury_record(record)
+            if record.worker in self._units:
+                self._inherited.setdefault(record.worker, []).append(record)
+            else:
+                self._nobodys.append(self._start_task(self._bury_nobodys(record)))
+        return frozenset(self._inherited)
 
     def close(self) -> None:
         """Let go of descriptors."""
@@ -156,6 +170,8 @@ class Actor:
 
     async def _spawn(self, unit: Unit, life: Life) -> None:
         record = LifeRecord(life.worker, life.name, str(life.page_dir), own_boot_id())
+        if self._nobodys:
+            await asyncio.wait(self._nobodys)
         try:
             make_page_dir(life.page_dir)
             self._records.write(record)
@@ -218,35 +234,48 @@ class Actor:
 
     async def _end_life(self, unit: Unit) -> None:
         life = unit.life
-        if life is None:
-            self._buried(unit, frozenset())
-            return
-        if life.spawning is not None:
+        if life is not None and life.spawning is not None:
             await asyncio.wait({life.spawning})
-        grace = unit.config.stop_grace
-        left = await self._bury(unit, life, grace)
+        families = self._families(unit)
+        left = await self._bury(unit, families, unit.config.stop_grace)
         pause = RETRY_FIRST_SECONDS
         while left:
             self._buried(unit, left)
             await asyncio.sleep(clamp_timeout(pause) or 0.0)
             pause = min(2 * pause, RETRY_MAX_SECONDS)
-            left = await self._bury(unit, life, 0.0)
-        self._close_life(unit, life)
+            left = await self._bury(unit, families, 0.0)
+        if life is not None:
+            self._close_life(unit, life)
+        for record in self._inherited.pop(unit.config.name, []):
+            self._forget(record)
         self._buried(unit, frozenset())
 
-    async def _bury(self, unit: Unit, life: Life, grace: float) -> frozenset[ProcessId]:
-        if life.family is None:
-            return frozenset()
+    def _families(self, unit: Unit) -> list[tuple[Family, str]]:
+        """Whom to end for this worker, each with the words that say whose they are."""
+        inherited = self._inherited.get(unit.config.name, [])
+        found = [(self._family_of(record), LEFT_BEHIND) for record in inherited]
+        if unit.life is not None and unit.life.family is not None:
+            found.append((unit.life.family, ""))
+        return found
 
-        def report(sentence: str) -> None:
-            self._note(
-                Event(Kind.BURIAL, sentence, life.worker, str(life.incarnation)),
-            )
+    def _family_of(self, record: LifeRecord) -> Family:
+        main = ProcessId(record.pid, record.start_ticks)
+        return Family(main, record.incarnation, Path(record.page_dir), self._mains)
 
-        stop_signal = unit.config.stop_signal
-        return await bury(
-            life.family, grace, KILL_WAIT_SECONDS, self._clock, report, stop_signal=stop_signal
-        )
+    async def _bury(
+        self, unit: Unit, families: list[tuple[Family, str]], grace: float
+    ) -> frozenset[ProcessId]:
+        number = str(unit.state.incarnation) if unit.state.incarnation else ""
+
+        def end(family: Family, whose: str) -> Coroutine[None, None, frozenset[ProcessId]]:
+            def report(sentence: str) -> None:
+                self._note(Event(Kind.BURIAL, whose + sentence, unit.config.name, number))
+
+            sig = unit.config.stop_signal
+            return bury(family, grace, KILL_WAIT_SECONDS, self._clock, report, stop_signal=sig)
+
+        left = await asyncio.gather(*(end(family, whose) for family, whose in families))
+        return frozenset().union(*left)
 
     def _close_life(self, unit: Unit, life: Life) -> None:
         self._tokens.pop(life.token, None)
@@ -266,20 +295,17 @@ class Actor:
             self._loop.apply(unit, outcome, now)
         self._poke(unit)
 
-    async def _bury_record(self, record: LifeRecord) -> None:
-        main = ProcessId(record.pid, record.start_ticks)
-        family = Family(main, record.incarnation, Path(record.page_dir))
-
+    async def _bury_nobodys(self, record: LifeRecord) -> None:
         def report(sentence: str) -> None:
-            text = f"left behind by an earlier daemon: {sentence}"
-            self._note(Event(Kind.BURIAL, text, record.worker, record.incarnation))
+            self._note(Event(Kind.BURIAL, LEFT_BEHIND + sentence, record.worker))
 
-        unit = self._units.get(record.worker)
-        grace = unit.config.stop_grace if unit is not None else KILL_WAIT_SECONDS
-        left = await bury(family, grace, KILL_WAIT_SECONDS, self._clock, report)
-        if not left:
-            remove_page_dir(Path(record.page_dir))
-            self._records.remove(record.incarnation)
+        family, wait = self._family_of(record), KILL_WAIT_SECONDS
+        if not await bury(family, wait, wait, self._clock, report):
+            self._forget(record)
+
+    def _forget(self, record: LifeRecord) -> None:
+        remove_page_dir(Path(record.page_dir))
+        self._records.remove(record.incarnation)
 
 
 def _with_process(record: LifeRecord, process: ProcessId) -> LifeRecord:

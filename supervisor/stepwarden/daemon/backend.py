@@ -22,7 +22,7 @@ from stepwarden.errors import ActionFailedError
 
 
 class Backend:
-    """The daemon as the admin service sees it."""
+    """The daemon as the admin service sees it. `closed`: why it takes no commands now, or ""."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Backend:
         self._reporter = reporter
         self._journal = journal
         self._clock = clock
-        self.stopping = False
+        self.closed = "starting; it takes no commands yet"
 
     def workers(self) -> Sequence[WorkerView]:
         """Every configured worker, in the order of the file."""
@@ -55,8 +55,8 @@ class Backend:
 
     def command(self, action: str, name: str) -> str:
         """Begin to start, stop or restart a worker; returns what happens now."""
-        if self.stopping:
-            raise ActionFailedError("the supervisor is stopping; it takes no commands any more")
+        if self.closed:
+            raise ActionFailedError(f"the supervisor is {self.closed}")
         unit = self._units[name]
         now = self._clock.monotonic()
         before = unit.state.lifecycle

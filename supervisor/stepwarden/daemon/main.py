@@ -19,7 +19,7 @@ from stepwarden.config import Config
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.heartbeat import BeatFacts
 from stepwarden.core.lifecycle import RESTING
-from stepwarden.core.worker import command, initial
+from stepwarden.core.worker import WorkerState, command, initial
 from stepwarden.daemon import gather
 from stepwarden.daemon.act import KILL_WAIT_SECONDS, Actor, Surroundings
 from stepwarden.daemon.backend import Backend
@@ -82,7 +82,11 @@ class Daemon:
         records = LifeRecords(settings.state_dir / "lives")
         self._launcher = Launcher(clock)
         self._actor = Actor(self._launcher, records, around, clock, self._reporter.note)
-        self._units: dict[str, Unit] = {}
+        now = clock.monotonic()
+        self._units = {
+            name: Unit(worker, WorkerState(name, since=now))
+            for name, worker in config.workers.items()
+        }
         self._loop = VerdictLoop(self._units, self._actor, self._reporter, clock)
         self._backend = Backend(self._units, self._loop, self._reporter, self._journal, clock)
         self._admin = AdminServer(admin_socket, self._backend, clock, self._health.table)
@@ -111,17 +115,17 @@ class Daemon:
             await self._close()
 
     async def _start(self) -> None:
+        inherited = self._actor.inherit()
         self._actor.reaper.start()
         await self._launcher.start()
         self._health.start()
         await self._agents.start()
         await self._admin.start()
-        await self._actor.bury_left_behind()
         now = self._clock.monotonic()
-        for name, worker in self._config.workers.items():
-            outcome = initial(worker.policy, now)
-            self._units[name] = Unit(worker, outcome.state)
-            self._loop.apply(self._units[name], outcome, now)
+        for name, unit in self._units.items():
+            outcome = initial(unit.policy, now, left_behind=name in inherited)
+            self._loop.apply(unit, outcome, now)
+        self._backend.closed = ""
         self._reporter.turned(now)
         self._notifier.ready()
         text = (
@@ -133,7 +137,7 @@ class Daemon:
         """Everybody is told to stop at once; each has its own grace."""
         self._notifier.stopping()
         self._health.drain()
-        self._backend.stopping = True
+        self._backend.closed = "stopping; it takes no commands any more"
         self._reporter.note(Event(Kind.DAEMON, "stopping; every worker is told to stop"))
         longest = max((u.config.stop_grace for u in self._units.values()), default=0.0)
         self._notifier.extend_timeout(longest + 2 * KILL_WAIT_SECONDS)

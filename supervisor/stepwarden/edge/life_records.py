@@ -1,8 +1,8 @@
 """Notes of running lives, a small file each, so that the next daemon can end what one left behind.
 
 A note is written before the process exists and again when its pid is known. It is removed when
-every process of that life is confirmed gone. A daemon that starts ends the lives it finds noted
-before it starts anything: no worker is ever doubled.
+every process of that life is confirmed gone. A daemon that starts ends the lives it finds noted,
+and starts a worker when its old life is gone: no worker is ever doubled.
 """
 
 from __future__ import annotations

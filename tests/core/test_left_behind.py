@@ -1,0 +1,50 @@
+"""A worker whose former life was left behind by a daemon that died."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from stepwarden.core.action import EndTree, Spawn
+from stepwarden.core.evidence import ProcessId
+from stepwarden.core.lifecycle import State
+from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.worker import buried, command, initial
+
+POLICY = WorkerPolicy("w")
+NOBODY: frozenset[ProcessId] = frozenset()
+STUCK = frozenset({ProcessId(77, 1)})
+
+
+def test_what_is_left_behind_is_ended_before_a_life_begins() -> None:
+    first = initial(POLICY, 100.0, left_behind=True)
+    assert first.state.lifecycle is State.STOPPING
+    assert first.actions == [EndTree(0)]
+    then = buried(first.state, POLICY, NOBODY, 103.0, 0.0)
+    assert then.state.lifecycle is State.STARTING
+    assert then.actions == [Spawn(1)]
+    assert then.state.spawned_at == 103.0
+
+
+def test_nothing_is_started_beside_what_cannot_be_killed() -> None:
+    first = initial(POLICY, 100.0, left_behind=True)
+    stuck = buried(first.state, POLICY, STUCK, 120.0, 0.0)
+    assert stuck.state.lifecycle is State.FAILED
+    assert stuck.actions == []
+    assert command(stuck.state, "start", 121.0).refusal is not None
+    freed = buried(stuck.state, POLICY, NOBODY, 150.0, 0.0)
+    assert freed.state.lifecycle is State.RESTARTING
+
+
+@pytest.mark.parametrize("word", ["stop", "start"])
+def test_the_operator_has_the_last_word_meanwhile(word: str) -> None:
+    first = initial(replace(POLICY, autostart=word == "stop"), 100.0, left_behind=True)
+    told = command(first.state, word, 101.0)
+    then = buried(told.state, POLICY, NOBODY, 103.0, 0.0)
+    assert then.state.lifecycle is (State.STOPPED if word == "stop" else State.STARTING)
+
+
+def test_without_autostart_it_is_stopped_afterwards() -> None:
+    policy = replace(POLICY, autostart=False)
+    first = initial(policy, 100.0, left_behind=True)
+    assert buried(first.state, policy, NOBODY, 103.0, 0.0).state.lifecycle is State.STOPPED
