@@ -39,12 +39,13 @@ INTERVALS = 2 * 0.2 + 0.3
 
 def stub(script: str = "attach; idle", **sections: Any) -> Section:
     """One stub worker. `script`: its commands at start; lives are separated by ``|``."""
-    return {"command": STUB_COMMAND, "env": {"STUB_SCRIPT": script}, **sections}
+    given = {"command": STUB_COMMAND, "env": {"STUB_SCRIPT": script}, "backend": "gpu"}
+    return {**given, **sections}
 
 
 def shell(line: str, **sections: Any) -> Section:
     """A worker without an agent."""
-    return {"shell": line, "agent": "none", **sections}
+    return {"shell": line, "agent": "none", "backend": "gpu", **sections}
 
 
 class Crew(Daemon):
