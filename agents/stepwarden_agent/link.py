@@ -111,14 +111,16 @@ class Link:
             log.once("import", _import_line(error))
             return
         try:
-            channel = grpc.insecure_channel(self._settings.target, options=CLIENT_OPTIONS)
-            stub = stubs.AgentServiceStub(channel)
             while not self._ending:
-                pause = self._talk(stub, pb)
+                # One channel for one stream: older grpcio (1.63 and 1.66 measured) lets the
+                # backoff of a channel that has failed grow far beyond the cap it was given.
+                channel = grpc.insecure_channel(self._settings.target, options=CLIENT_OPTIONS)
+                pause = self._talk(stubs.AgentServiceStub(channel), pb)
+                if self._ending:
+                    self._done.set()
+                channel.close()
                 if not self._ending:
                     time.sleep(pause)
-            self._done.set()
-            channel.close()
         except Exception as error:
             log.once("link", f"the link to {self._settings.target} ended: {error!r}")
 
