@@ -75,6 +75,7 @@ class Agent:
         self._arming = threading.Lock()
         ring = Ring(self._arm)
         self.begin, self.end, self._attach = ring.begin, ring.end, ring.attach
+        self._watch_steps = ring.watch
 
     @classmethod
     def from_env(cls, rank: str = "0", phase: str = "idle") -> Agent:
@@ -200,7 +201,7 @@ class Agent:
 
         header = Header(page.words)
         uplink = Link(settings, make) if settings.target else None
-        beats = Beats(header, uplink, settings.interval)
+        beats = Beats(header, uplink, settings.interval, self._watch_steps)
         self._attach(page.words)
         self._header, self._uplink, self._beats = header, uplink, beats
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable
 
 from stepwarden_proto import ring
 
@@ -49,10 +50,18 @@ class Beats:
     """One thread for one page. `uplink` is None where there is nobody to send to.
 
     `interval`: seconds between two ticks and, while nothing else happens, between two messages.
+    `watch_steps` is called at each look: what is open then is a long step.
     """
 
-    def __init__(self, header: Header, uplink: Link | None, interval: float) -> None:
+    def __init__(
+        self,
+        header: Header,
+        uplink: Link | None,
+        interval: float,
+        watch_steps: Callable[[], None],
+    ) -> None:
         self._header = header
+        self._watch_steps = watch_steps
         self._interval = interval
         self._uplink = uplink
         self._wake: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -88,6 +97,7 @@ class Beats:
                 self._header.tick()
                 next_tick = max(next_tick + self._interval, now)
                 self._want(link.TICK)
+            self._watch_steps()
             self._want(self._activity.look(self._header.words, now))
             if self._wanted is not None and now >= next_message:
                 self._send()

@@ -3,7 +3,12 @@
 `Ring` hands out two closures. Everything that they touch is a cell or a local: attribute look-ups
 would cost as much as the stores. No lock, no system call (the clock is read in the vDSO), and no
 exception leaves them. Whatever is unusual (a nonsense count, a slot still open, a forked child)
-goes to `_begin_slowly`.
+goes to the slow versions below.
+
+Reading the clock is the dearest part, so an ordinary step has only its begin stamped. What the beat
+thread sees open at one of its looks is a long step: `watch` puts a `_Stamped` in the way of its
+end. So the length of every step that outlasts a look is known exactly, and the others cost one
+clock reading less.
 
 One thread begins steps. Any thread may end one, each handle once; ending it again does nothing.
 """
@@ -70,8 +75,23 @@ def slot_views(words: memoryview) -> tuple[memoryview, ...]:
     return tuple(words[start : start + SLOT_WORDS] for start in starts)
 
 
+class _Stamped:
+    """Takes the end of a step in place of its slot, and stamps the time first."""
+
+    __slots__ = ("_slot",)
+
+    def __init__(self, slot: memoryview) -> None:
+        self._slot = slot
+
+    def __setitem__(self, word: int, handle: int) -> None:
+        self._slot[S_END_NS] = time.monotonic_ns()
+        self._slot[word] = handle
+
+
 class Ring:
     """The ring of steps on one page, until it is attached to another or to none.
+
+    `watch()`, called by another thread now and then, has the end of what is open now stamped.
 
     `unarmed` is called by a begin that finds no page; it may attach one (a forked child does).
     """
@@ -80,17 +100,20 @@ class Ring:
     end: End
 
     def __init__(self, unarmed: Callable[[], None]) -> None:
-        self.begin, self.end, self.attach = _closures(unarmed)
+        self.begin, self.end, self.attach, self.watch = _closures(unarmed)
 
 
 def _closures(  # noqa: PLR0915 - these functions share their cells, so they stand together
     unarmed: Callable[[], None],
-) -> tuple[Begin, End, Callable[[memoryview | None], None]]:
+) -> tuple[Begin, End, Callable[[memoryview | None], None], Callable[[], None]]:
     clock = time.monotonic_ns
     codes = PHASE_CODES
     words: memoryview | None = None
     slots: tuple[memoryview, ...] = ()  # empty: a look-up fails and takes the slow way
+    enders: list[memoryview | _Stamped] = []  # where the end of each slot's step is stored
+    stamped: tuple[_Stamped, ...] = ()
     open_: list[int | None] = [None] * RING_SLOTS  # number of the open step in each slot
+    phases: list[str] = [""] * RING_SLOTS  # the phase that each slot holds already
     number = 0
 
     def begin(num_seqs: int = -1, num_tokens: int = -1, phase: str = "unknown") -> int:
@@ -98,14 +121,16 @@ def _closures(  # noqa: PLR0915 - these functions share their cells, so they sta
         try:
             step = number + 1
             index = step & 15
-            if open_[index] or num_seqs < 0 or num_tokens < 0:
+            if open_[index]:
                 return begin_slowly(num_seqs, num_tokens, phase)
             slot = slots[index]
             slot[0] = step
             slot[1] = clock()
             slot[2] = num_seqs
             slot[3] = num_tokens
-            slot[4] = codes[phase]
+            if phases[index] is not phase:
+                slot[4] = codes[phase]
+                phases[index] = phase
             # The number moves last: whatever fails above is done again in the same slot.
             slot[5] = open_[index] = number = step
             return step
@@ -116,13 +141,16 @@ def _closures(  # noqa: PLR0915 - these functions share their cells, so they sta
         try:
             index = handle & 15
             if open_[index] == handle:
-                slot = slots[index]
-                slot[6] = clock()
-                slot[7] = handle
+                enders[index][7] = handle
                 # Only now may the stepping thread use the slot again.
                 open_[index] = None
         except Exception:
             return
+
+    def watch() -> None:
+        # Whatever happens between these lines, an end is stored, with its stamp or without.
+        for index, (slot, other) in enumerate(zip(slots, stamped, strict=True)):
+            enders[index] = other if open_[index] else slot
 
     def begin_slowly(num_seqs: object, num_tokens: object, phase: object) -> int:
         nonlocal number
@@ -149,15 +177,19 @@ def _closures(  # noqa: PLR0915 - these functions share their cells, so they sta
         slot[1] = clock()
         slot[2] = num_seqs
         slot[3] = num_tokens
+        phases[step & 15] = ""
         slot[4] = code
         slot[5] = open_[step & 15] = number = step
 
     def attach(page: memoryview | None) -> None:
         """Write to `page` from now on, counting from 1; None: to nothing."""
-        nonlocal words, slots, open_, number
+        nonlocal words, slots, enders, stamped, open_, phases, number
         open_ = [None] * RING_SLOTS
+        phases = [""] * RING_SLOTS
         number = 0
         words = page
         slots = () if page is None else slot_views(page)
+        enders = list(slots)
+        stamped = tuple(_Stamped(slot) for slot in slots)
 
-    return begin, end, attach
+    return begin, end, attach, watch

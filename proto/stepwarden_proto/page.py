@@ -5,9 +5,10 @@ aligned little-endian signed 64-bit word, so a single store is never seen half d
 nanoseconds of the writer's CLOCK_MONOTONIC; 0 means "never". -1 in a count means "unknown".
 
 Header words are independent of each other. A ring slot is written by the stepping thread in the
-order FIRST, BEGIN_NS ... PHASE, LAST and is whole when FIRST == LAST; END_NS and then END are
-written by whichever thread finishes the step. A slot is open while END != FIRST. The reader
-accepts a word or a slot when two reads agree on it, because stores are not ordered everywhere.
+order FIRST, BEGIN_NS ... PHASE, LAST and is whole when FIRST == LAST; whichever thread finishes the
+step writes END. A slot is open while END != FIRST. The end of a long step is stamped too: END_NS is
+written before END, and holds for this step where it is not below BEGIN_NS. The reader accepts a
+word or a slot when two reads agree on it, because stores are not ordered everywhere.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ S_NUM_SEQS: Final = 2
 S_NUM_TOKENS: Final = 3
 S_PHASE: Final = 4
 S_LAST: Final = 5
-S_END_NS: Final = 6
+S_END_NS: Final = 6  # of the last step here that was long enough to have its end stamped
 S_END: Final = 7  # number of the step that ended here
 
 PHASES: Final = (

@@ -29,7 +29,10 @@ SLOT_STARTS: Final = tuple(range(HEADER_WORDS, PAGE_WORDS, SLOT_WORDS))
 
 
 class SlotStep(NamedTuple):
-    """One step as its slot tells it. `end_ns` is 0 while it is open; -1 in a count: unknown."""
+    """One step as its slot tells it; -1 in a count: unknown.
+
+    `end_ns` is 0 while it is open, and where its end was not stamped.
+    """
 
     number: int
     begin_ns: int
@@ -48,8 +51,14 @@ def step_at(words: Sequence[int], start: int) -> SlotStep:
         max(-1, words[start + S_NUM_SEQS]),
         max(-1, words[start + S_NUM_TOKENS]),
         words[start + S_PHASE],
-        words[start + S_END_NS] if words[start + S_END] == number else 0,
+        end_ns(words, start) if words[start + S_END] == number else 0,
     )
+
+
+def end_ns(words: Sequence[int], start: int) -> int:
+    """When the ended step in the slot at `start` ended; 0 where its end was not stamped."""
+    stamp = words[start + S_END_NS]
+    return stamp if stamp >= words[start + S_BEGIN_NS] else 0
 
 
 def whole_slots(words: Sequence[int]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

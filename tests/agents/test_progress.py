@@ -32,7 +32,54 @@ def test_a_step_is_open_until_its_end() -> None:
     steps.end(handle)
     assert ring.open_steps(words_of(words)) == []
     done = ring.step_at(words_of(words), ring.SLOT_STARTS[1])
-    assert done.end_ns >= done.begin_ns > 0
+    assert done.begin_ns > 0
+    assert done.end_ns == 0
+
+
+def test_the_end_of_a_step_that_a_look_saw_open_is_stamped() -> None:
+    steps, words = armed()
+    seen, unseen = steps.begin(1, 1, "decode"), 0
+    steps.watch()
+    unseen = steps.begin(1, 1, "decode")
+    for handle in (seen, unseen):
+        steps.end(handle)
+    long, short = (ring.step_at(words_of(words), ring.SLOT_STARTS[n]) for n in (seen, unseen))
+    assert long.end_ns >= long.begin_ns
+    assert short.end_ns == 0
+    steps.watch()
+    again = [steps.begin(1, 1, "decode") for _ in range(page.RING_SLOTS)]
+    steps.end(again[-2])
+    reused = ring.step_at(words_of(words), ring.SLOT_STARTS[again[-2] % page.RING_SLOTS])
+    assert reused.number == again[-2]
+    assert reused.end_ns == 0  # an old stamp is no stamp of this step
+
+
+def test_a_look_at_any_instant_loses_no_end() -> None:
+    steps, words = armed()
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            steps.watch()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    for _ in range(100_000):
+        steps.end(steps.begin(1, 1, "decode"))
+    stop.set()
+    looking.join()
+    assert ring.open_steps(words_of(words)) == []
+    assert words[page.W_OVERFLOWS] == 0
+
+
+def test_a_phase_is_stored_where_it_differs_from_what_the_slot_holds() -> None:
+    steps, words = armed()
+    for phase in ("decode", "prefill", "nonsense", "decode"):
+        handles = [steps.begin(1, 1, phase) for _ in range(page.RING_SLOTS)]
+        told = {page.PHASES[step.phase] for step in ring.open_steps(words_of(words))}
+        assert told == {phase if phase in page.PHASES else "unknown"}
+        for handle in handles:
+            steps.end(handle)
 
 
 def test_overlapping_steps_end_in_any_order_and_thread() -> None:

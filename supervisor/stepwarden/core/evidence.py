@@ -33,10 +33,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class EndedStep:
-    """One step that ended; `seconds` is its length."""
+    """One step that ended; `seconds` is its length, None where its end was not stamped."""
 
     number: int
-    seconds: float
+    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,8 +171,12 @@ def _step(words: Sequence[int], start: int, place: _Placement) -> Step:
 
 
 def _ended(words: Sequence[int], start: int) -> EndedStep:
-    length_ns = words[start + layout.S_END_NS] - words[start + layout.S_BEGIN_NS]
-    return EndedStep(words[start], max(0, length_ns) / NANOSECONDS)
+    end_ns = ring.end_ns(words, start)
+    if not end_ns:
+        return EndedStep(words[start], None)
+    # Two stamps of one clock, which need not be ours: a length, not an instant.
+    length_ns = end_ns - words[start + layout.S_BEGIN_NS]
+    return EndedStep(words[start], length_ns / NANOSECONDS)
 
 
 def _lease(words: Sequence[int], place: _Placement) -> Lease | None:
