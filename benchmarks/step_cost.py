@@ -1,8 +1,9 @@
 """What begin + end cost the engine, per step: beside an empty call pair, a datagram, a unary RPC.
 
 All loops run in this process and the best of several rounds counts: what else runs on the machine
-only ever adds. `begin` and `end` are bound to names once, as an engine's hot loop does. The system calls of the hot path are counted by strace, where it is
-installed, as the difference between a program that steps a million times and one that does not.
+only ever adds. `begin` and `end` are bound to names once, as an engine's hot loop does. The system
+calls of the hot path are counted by strace, where it is installed, as the difference between a
+program that steps a million times and one that does not.
 """
 
 from __future__ import annotations
