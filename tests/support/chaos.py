@@ -47,6 +47,7 @@ from stepwarden.edge.page_view import PageView
 
 EPSILON = 1e-6
 RANKS = ("0", "1", "core")
+MOST_TURNS_AT_ONCE = 4
 
 _BASE = WorkerPolicy(
     "w",
@@ -236,7 +237,10 @@ class Chaos:
     def go(self, seconds: float) -> None:
         """Time passes; the loop turns whenever it is due."""
         end = self.now + seconds
+        turns_here = 0
         while self.expected <= end:
+            turns_here = turns_here + 1 if self.expected <= self.now else 0
+            assert turns_here < MOST_TURNS_AT_ONCE, "the loop spins"
             self.move(max(self.now, self.expected))
             self.turn()
         self.move(end)
@@ -309,7 +313,8 @@ class Chaos:
         wait = wake.remaining(self.now)
         assert wait is not None
         assert 0.0 <= wait <= turn.HEARTBEAT_SECONDS + EPSILON
-        self.expected = self.now + wait
+        assert wake.at is not None
+        self.expected = wake.at
 
     def spawn(self, action: Spawn, before: WorkerState) -> None:
         assert not self.tree_alive, "two lives at the same time"

@@ -43,6 +43,7 @@ LATEST = 2 * CHECK_INTERVAL + 0.3
 """A detection is right within so many seconds after its budget, and never before."""
 
 TICK_SECONDS = 1.0
+MOST_TURNS_AT_ONCE = 4
 KEPT_ENDED = 16
 
 
@@ -289,6 +290,7 @@ class World:
     def run(self, until: float) -> None:
         """Go on until an instant."""
         end = self.began + until
+        spins = 0
         while True:
             wake = max(self._expected, self._paused_until, self.clock.now)
             agenda = self._agenda[0][0] if self._agenda else end
@@ -296,9 +298,12 @@ class World:
                 self.clock.now = end
                 return
             if agenda <= wake:
+                spins = 0
                 self.clock.now = max(self.clock.now, agenda)
                 heapq.heappop(self._agenda)[2]()
             else:
+                spins = spins + 1 if wake <= self.clock.now else 0
+                assert spins < MOST_TURNS_AT_ONCE, "the loop spins"
                 self.clock.now = wake
                 self._turn(on_time=True)
 
@@ -344,7 +349,8 @@ class World:
         wait = wake.remaining(now)
         assert wait is not None
         assert 0.0 <= wait <= turn.HEARTBEAT_SECONDS + 1e-9
-        self._expected = now + wait
+        assert wake.at is not None
+        self._expected = wake.at
 
 
 def attach_at(seconds: float, **facts: Any) -> Callable[[World], None]:
