@@ -78,14 +78,15 @@ class Agent:
         self._watch_steps = ring.watch
 
     @classmethod
-    def from_env(cls, rank: str = "0", phase: str = "idle") -> Agent:
+    def from_env(cls, rank: str = "0", phase: str = "idle", *, bye_at_exit: bool = True) -> Agent:
         """The agent that the environment asks for; one that does nothing where it asks for none.
 
         A second call for the same rank in one process gives the same agent. `phase` is the first
-        one; an engine that still has to load begins with "loading".
+        one; an engine that still has to load begins with "loading". Without `bye_at_exit` only
+        `close` says bye: for an engine whose process also leaves by itself when it has failed.
         """
         try:
-            return _from_env(cls, clean_rank(rank), str(phase))
+            return _from_env(cls, clean_rank(rank), str(phase), bye_at_exit)
         except Exception as error:
             log.once("from_env", f"no agent in this process: {error!r}")
             return cls(None, "0", "idle")
@@ -253,7 +254,7 @@ class Agent:
 _agents: dict[str, Agent] = {}
 
 
-def _from_env(kind: type[Agent], rank: str, phase: str) -> Agent:
+def _from_env(kind: type[Agent], rank: str, phase: str, bye_at_exit: bool) -> Agent:
     settings = read_settings(os.environ)
     if settings is None:
         return kind(None, rank, phase)
@@ -265,7 +266,8 @@ def _from_env(kind: type[Agent], rank: str, phase: str) -> Agent:
     _agents[rank] = agent
     forking.tell(agent)
     agent._arm()
-    _close_at_exit(agent)
+    if bye_at_exit:
+        _close_at_exit(agent)
     return agent
 
 
