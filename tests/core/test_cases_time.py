@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 
 import pytest
 from stepwarden.core import awareness, clocks, restarts, suspicions, turn, verdict, worker
@@ -151,3 +152,22 @@ def test_o_time_2_a_worker_that_was_paused_with_us_is_not_taken_for_idle() -> No
     world.at(33.0, lambda: world.rank().use_cpu(20.0))
     world.run(60.0)
     assert "DEAD" not in [to for _, to, _ in world.transitions()]
+
+
+def test_o_time_2_a_late_start_keeps_our_pause_when_its_rank_becomes_known() -> None:
+    """Late under the worker's name, then we stood still, then its rank attached; and meanwhile the
+    operator made window and hard cap shorter. The first window of 3 s is whole all the same.
+    """
+    slow = replace(POLICY, startup=10.0, hard_caps=HardCaps(startup=0.0))
+    world = World(slow)
+    world.pause(11.0, 4.0)
+
+    def attach() -> None:
+        world.attach(phase="loading")
+        world.policy = replace(slow, window=0.5)
+
+    world.at(14.9, attach)
+    world.run(40.0)
+    unhealthy, dead = world.when("UNHEALTHY")[0], world.when("DEAD")[0]
+    assert dead - unhealthy >= 3.0 + 4.0 - 1.0  # it was due to wake up to 1 s into the pause
+    assert dead - unhealthy <= 3.0 + 4.0 + LATEST

@@ -149,10 +149,8 @@ def open_suspicion(
 
     `whole_until`: set where the same lateness has had its first window under another name.
     """
-    window_ends = now + window
-    return Suspicion(
-        clock, now, window_ends, sample, window_ends if whole_until is None else whole_until
-    )
+    whole = now + window if whole_until is None else whole_until
+    return Suspicion(clock, now, max(now + window, whole), sample, whole)
 
 
 def judge(
