@@ -105,6 +105,32 @@ def test_a_stamp_of_the_future_is_placed_at_now(tmp_path: Path) -> None:
     assert PageReader(tmp_path).read(now)["0"].tick_at == now
 
 
+def test_a_stamp_of_the_future_keeps_the_place_where_it_was_first_seen(tmp_path: Path) -> None:
+    """Placed at now with each read, such a step would never be late."""
+    made, ring = make(tmp_path)
+    step = ring.begin(1, 1, "decode")
+    ahead = time.monotonic() + 1e6
+    made.words[page.HEADER_WORDS + step * page.SLOT_WORDS + page.S_BEGIN_NS] = int(ahead * 1e9)
+    made.words[page.W_UNFINISHED] = 3
+    made.words[page.W_UNFINISHED_NS] = int(ahead * 1e9) + 1
+    reader = PageReader(tmp_path)
+    first = time.monotonic()
+    for later in (0.0, 30.0, 3600.0):
+        view = reader.read(first + later)["0"]
+        assert view.steps[0].begin == first
+        assert view.work is not None
+        assert view.work.since == first
+
+
+def test_no_stamp_lies_before_the_life_began(tmp_path: Path) -> None:
+    made, ring = make(tmp_path)
+    step = ring.begin(1, 1, "decode")
+    made.words[page.HEADER_WORDS + step * page.SLOT_WORDS + page.S_BEGIN_NS] = 1
+    began = time.monotonic()
+    reader = PageReader(tmp_path, not_before=began)
+    assert reader.read(began + 5.0)["0"].steps[0].begin == began
+
+
 def test_on_a_foreign_clock_only_ages_count(tmp_path: Path) -> None:
     made, ring = make(tmp_path)
     ring.begin(1, 1, "decode")

@@ -162,7 +162,7 @@ class Actor:
     def _begin_life(self, unit: Unit, incarnation: int, now: float) -> None:
         name = new_name(unit.config.name, incarnation)
         directory = self._around.page_home / name
-        pages = PageReader(directory, expect_uid=os.getuid())
+        pages = PageReader(directory, expect_uid=os.getuid(), not_before=now)
         life = Life(unit.config.name, incarnation, name, directory, pages, spawned_at=now)
         unit.life = life
         self._tokens[life.token] = (unit, life)

@@ -6,8 +6,9 @@ machine and it never waits for us. Files that are not good pages are left alone.
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from stepwarden_proto.page import SLOT_WORDS
@@ -28,18 +29,22 @@ UNFINISHED_READS = 20
 @dataclass(slots=True)
 class _Known:
     page: OpenPage
-    stamps: Stamps = field(default_factory=Stamps)
+    stamps: Stamps
 
 
 class PageReader:
     """Reads the pages in one incarnation's directory and keeps them open.
 
-    `expect_uid`: pages of any other user are ignored; None: any user's are taken.
+    `expect_uid`: pages of any other user are ignored; None: any user's are taken. `not_before`:
+    when the incarnation began; nothing on its pages can be older.
     """
 
-    def __init__(self, directory: Path, expect_uid: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, expect_uid: int | None = None, not_before: float = -math.inf
+    ) -> None:
         self._path = os.fspath(directory)
         self._expect_uid = expect_uid
+        self._not_before = not_before
         self._host: Host = this_host()
         self._directory = -1
         self._listed: int | None = None  # st_mtime_ns of the directory when it was last listed
@@ -108,7 +113,7 @@ class PageReader:
     def _try(self, name: str, tries: int) -> None:
         page = open_page(self._directory, name, self._expect_uid)
         if page is not None:
-            self._known[name] = _Known(page)
+            self._known[name] = _Known(page, Stamps(not_before=self._not_before))
         if page is not None or tries <= 1:
             del self._unfinished[name]
         else:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stepwarden_proto import page as layout
 from stepwarden_proto import ring
@@ -16,6 +17,9 @@ from stepwarden.edge.page_file import OpenPage
 
 NANOSECONDS = 1e9
 NEWEST_ENDED = 4
+
+AHEAD_SECONDS = 1.0
+"""A page is read a moment after `now` was; a stamp that lies further ahead than this is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,15 @@ class Stamps:
     """What was seen on one page before.
 
     `newest_ns`, `seen_at`: the newest stamp of a foreign clock, and when we first saw it.
+    `not_before`: no stamp can lie before it. `first_seen`: when each stamp that lies ahead was
+    seen first; were it placed at `now` with each read, what it times would never be late.
     """
 
     newest_ns: int = 0
     seen_at: float = 0.0
     begun: int = 0
+    not_before: float = -math.inf
+    first_seen: dict[int, float] = field(default_factory=dict)
 
 
 def this_host() -> Host:
@@ -98,13 +106,23 @@ class _Placement:
         if newest_ns > stamps.newest_ns or not stamps.seen_at:
             stamps.newest_ns, stamps.seen_at = newest_ns, now
         self._stamps = stamps
+        self._seen_before = stamps.first_seen
+        stamps.first_seen = {}
 
     def at(self, stamp_ns: int) -> float:
-        """The instant of `stamp_ns`, never after now."""
-        if self._own:
-            return min(self._now, stamp_ns / NANOSECONDS)
-        age = max(0, self._stamps.newest_ns - stamp_ns) / NANOSECONDS
-        return min(self._now, ago(age, self._stamps.seen_at))
+        """The instant of `stamp_ns`, never after now nor before the life began."""
+        return min(self._now, max(self._stamps.not_before, self._instant(stamp_ns)))
+
+    def _instant(self, stamp_ns: int) -> float:
+        if not self._own:
+            age = max(0, self._stamps.newest_ns - stamp_ns) / NANOSECONDS
+            return ago(age, self._stamps.seen_at)
+        instant = stamp_ns / NANOSECONDS
+        if stamp_ns not in self._seen_before and instant <= self._now + AHEAD_SECONDS:
+            return instant
+        seen = self._seen_before.get(stamp_ns, self._now)
+        self._stamps.first_seen[stamp_ns] = seen
+        return seen
 
 
 def build_view(
