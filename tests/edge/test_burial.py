@@ -4,7 +4,10 @@ import asyncio
 import ctypes
 import fcntl
 import os
+import resource
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,17 @@ CLOCK = SystemClock()
 TREE = Path(__file__).parents[1] / "support" / "tree_worker.py"
 NAMES = ("main", "child_a", "child_b", "grandchild")
 SLEEP = "import time; time.sleep(600)"
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Within the block nothing can be opened."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def start_tree(here: World, directory: Path, *options: str) -> dict[str, ProcessId]:
@@ -300,6 +314,23 @@ def test_what_cannot_be_ended_is_returned_and_the_loop_runs_on(
             assert left == frozenset({process})
             assert told == [f"cannot be ended: 1 process: {process.pid}"]
             assert turns >= 5
+
+    run(story())
+
+
+def test_out_of_descriptors_nobody_counts_as_gone() -> None:
+    """A worker that cannot be seen must never get a second copy beside it."""
+
+    async def story() -> None:
+        async with world() as here:
+            process = await here.python(SLEEP)
+            told: list[str] = []
+            with no_descriptor_left():
+                left = await bury(Family(process, "w-1"), 0.1, 0.1, CLOCK, told.append)
+            assert left == frozenset({process})
+            assert told[0].startswith("cannot look at the processes now: Too many open files")
+            assert alive(process)
+            assert await bury_quietly(Family(process, "w-1"), 10.0, told) == frozenset()
 
     run(story())
 

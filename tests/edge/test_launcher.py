@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -324,5 +325,20 @@ def test_without_an_interpreter_the_failure_is_one_line(monkeypatch: pytest.Monk
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
         with pytest.raises(SpawnFailed, match="launcher process"):
             await Launcher().start()
+
+    run(story())
+
+
+def test_a_worker_gets_the_limit_of_descriptors_that_it_would_have_without_us(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with world() as here:
+            told = tmp_path / "told"
+            code = "import resource as r; print(*r.getrlimit(r.RLIMIT_NOFILE), flush=True)"
+            spec = LaunchSpec([*PYTHON, "-c", code], BASE_ENV, None, str(told), descriptors=512)
+            await here.start(spec)
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            assert await text_of(told) == f"512 {hard}"
 
     run(story())

@@ -58,11 +58,15 @@ class LoopPort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What every life of this daemon shares: where agents beat to, where pages lie, base env."""
+    """What every life of this daemon shares: where agents beat to, where pages lie, base env.
+
+    `descriptors`: how many a worker may hold open at first; None: as many as we.
+    """
 
     agent_target: str
     page_home: Path
     environ: Mapping[str, str]
+    descriptors: int | None = None
 
 
 class Actor:
@@ -103,7 +107,7 @@ class Actor:
             self._start_task(self._end_life(unit))
 
     def watch(self, process: ProcessId) -> bool:
-        """Hear of the end of a rank's process; False where it has ended already."""
+        """Hear of the end of a process; False where it has ended already. May raise OSError."""
         return self._watch.add(process)
 
     def observe(self, life: Life, table: ProcessTable, now: float) -> None:
@@ -204,7 +208,8 @@ class Actor:
             page.ENV_INTERVAL: f"{config.heartbeat_interval:g}",
         }
         output = None if config.output.path is None else str(config.output.path)
-        return LaunchSpec(config.argv, environment, config.cwd, output)
+        limit = self._around.descriptors
+        return LaunchSpec(config.argv, environment, config.cwd, output, limit)
 
     def _mains(self) -> set[int]:
         lives = (unit.life for unit in self._units.values())

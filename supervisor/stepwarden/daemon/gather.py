@@ -8,7 +8,7 @@ from dataclasses import replace
 from stepwarden.core.clocks import WORKER
 from stepwarden.core.deadline import apart, elapsed
 from stepwarden.core.event import Event, Kind
-from stepwarden.core.evidence import Lease, ProcessId, RankEvidence, WorkerEvidence
+from stepwarden.core.evidence import CpuSample, Lease, ProcessId, RankEvidence, WorkerEvidence
 from stepwarden.core.heartbeat import BeatFacts, RankBeats, accept
 from stepwarden.core.sentences import rank_name
 from stepwarden.daemon.life import Life, RankMemory
@@ -17,7 +17,7 @@ from stepwarden.edge.process_probe import cpu_sample, identify
 from stepwarden.edge.process_table import ProcessTable
 
 Watch = Callable[[ProcessId], bool]
-"""Begins to watch a process for its end; False where it has ended already."""
+"""Begins to watch a process for its end; False where it has ended already. May raise OSError."""
 
 NOTHING = WorkerEvidence()
 """What is known of a worker without a life."""
@@ -38,6 +38,7 @@ def take_beat(life: Life, facts: BeatFacts, now: float) -> bool:
     if refusal:
         return False
     _note_cpu(memory, before)
+    _note_steps(memory, before, now)
     if before is not None and before.process != memory.beats.process:
         _new_session(memory, now)
     return before is None or before.phase != facts.phase or facts.bye or facts.lease is not None
@@ -69,6 +70,16 @@ def _new_session(memory: RankMemory, now: float) -> None:
     memory.lost = False
     memory.announced = False
     memory.parted = False
+
+
+def _note_steps(memory: RankMemory, before: RankBeats | None, now: float) -> None:
+    """Without a readable page the beats are all that tells when a step last began or ended."""
+    beats = memory.beats
+    if memory.page is not None or beats is None:
+        return
+    told = (beats.steps_begun, beats.steps_ended)
+    if told != ((0, 0) if before is None else (before.steps_begun, before.steps_ended)):
+        memory.stepped_at = now
 
 
 def _note_cpu(memory: RankMemory, before: RankBeats | None) -> None:
@@ -117,11 +128,13 @@ def _note_process(life: Life, memory: RankMemory, watch: Watch) -> None:
     process = _whose(life, memory)
     if process is None:
         return
+    try:
+        memory.lost = not watch(process)
+    except OSError:
+        return  # cannot be watched now; tried again with the next turn
     memory.process = process
     if life.family is not None:
         life.family.adopt(process)
-    if not watch(process):
-        memory.lost = True
 
 
 def _whose(life: Life, memory: RankMemory) -> ProcessId | None:
@@ -139,20 +152,24 @@ def _whose(life: Life, memory: RankMemory) -> ProcessId | None:
     return None
 
 
-def sample(life: Life, subjects: Iterable[str], table: ProcessTable, now: float) -> None:
-    """Measure the CPU of those whose deadline has passed."""
+def sample(life: Life, subjects: Iterable[str], table: ProcessTable | None, now: float) -> None:
+    """Measure the CPU of those whose deadline has passed; unknown without a process snapshot."""
     for subject in subjects:
         if subject == WORKER:
             if life.main is not None:
-                life.tree_cpu = cpu_sample(life.main, now, table)
+                life.tree_cpu = _cpu(life.main, table, now)
             continue
         memory = life.ranks.get(subject)
         if memory is None:
             continue
         if memory.process is not None:
-            memory.cpu = cpu_sample(memory.process, now, table)
+            memory.cpu = _cpu(memory.process, table, now)
         elif memory.beats is not None:
             memory.cpu = memory.beats.cpu_sample()
+
+
+def _cpu(process: ProcessId, table: ProcessTable | None, now: float) -> CpuSample | None:
+    return None if table is None else cpu_sample(process, now, table)
 
 
 def evidence_of(life: Life) -> WorkerEvidence:

@@ -23,8 +23,6 @@ class RankMemory:
     page_marks: tuple[int, ...] = ()
     moved_at: float | None = None
     stepped_at: float | None = None
-    begun: int = 0
-    ended: int = 0
     process: ProcessId | None = None
     lost: bool = False
     cpu: CpuSample | None = None

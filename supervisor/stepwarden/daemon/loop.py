@@ -47,6 +47,7 @@ class VerdictLoop:
         self._clock = clock
         self._poked = asyncio.Event()
         self._stopping = False
+        self._blind = False
         self._awareness = Awareness()
         self._expected = clock.monotonic()
         self._full_at = Deadline(self._expected)
@@ -117,18 +118,32 @@ class VerdictLoop:
             gather.read_pages(life, self._actor.watch, now)
             self._reporter.events(gather.arrivals(life), now)
             if self._family_due(unit, now):
-                table = table or ProcessTable.scan()
-                self._actor.observe(life, table, now)
+                table = table or self._scan(now)
+                if table is not None:
+                    self._actor.observe(life, table, now)
         evidence = gather.evidence_of(life) if life is not None else gather.NOTHING
         clocks = core.clocks_of(unit.state, unit.policy, evidence, self._awareness, now)
         late = core.late_subjects(clocks, now)
         if late and life is not None:
-            table = table or ProcessTable.scan()
+            table = table or self._scan(now)
             gather.sample(life, late, table, now)
             evidence = gather.evidence_of(life)
         outcome = core.advance(unit.state, unit.policy, evidence, self._awareness, now)
         unit.clocks = clocks
         self.apply(unit, outcome, now)
+        return table
+
+    def _scan(self, now: float) -> ProcessTable | None:
+        """All processes; None, said once, where they cannot be read (no descriptor is left)."""
+        try:
+            table = ProcessTable.scan()
+        except OSError as error:
+            if not self._blind:
+                text = f"cannot look at the processes now: {error.strerror}; CPU counts as unknown"
+                self._reporter.events([Event(Kind.DAEMON, text)], now)
+            self._blind = True
+            return None
+        self._blind = False
         return table
 
     def apply(self, unit: Unit, outcome: Outcome, now: float) -> None:

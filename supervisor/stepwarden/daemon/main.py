@@ -29,6 +29,7 @@ from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.admin_service import AdminServer
 from stepwarden.edge.agent_service import Admission, AgentServer, Refusal
+from stepwarden.edge.descriptors import raise_limit
 from stepwarden.edge.health_service import HealthServer
 from stepwarden.edge.instance_lock import InstanceLock
 from stepwarden.edge.journal import Journal
@@ -78,7 +79,8 @@ class Daemon:
             clock,
             on_refused=self._on_refused,
         )
-        around = Surroundings(str(agent_socket), self._page_home, strip(os.environ))
+        limit = raise_limit()
+        around = Surroundings(str(agent_socket), self._page_home, strip(os.environ), limit)
         records = LifeRecords(settings.state_dir / "lives")
         self._launcher = Launcher(clock)
         self._actor = Actor(self._launcher, records, around, clock, self._reporter.note)

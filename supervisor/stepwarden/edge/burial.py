@@ -56,12 +56,25 @@ class _Burial:
         self._clock = clock
         self._report = report
         self._table = ProcessTable([])
+        self._said_blind = False
 
     def look(self) -> set[ProcessId]:
-        """A fresh snapshot; the members that can still run."""
-        self._table = ProcessTable.scan()
+        """A fresh snapshot; the members that can still run.
+
+        Where /proc cannot be read (no descriptor is left), nobody is gone that was there before.
+        """
+        try:
+            self._table = ProcessTable.scan()
+        except OSError as error:
+            self._blind(error)
+            return set(self._family.known)
         self._family.observe(self._table)
         return self._family.members(self._table)
+
+    def _blind(self, error: OSError) -> None:
+        if not self._said_blind:
+            self._said_blind = True
+            self._report(f"cannot look at the processes now: {error.strerror}; trying on")
 
     async def stage(self, sig: int, limit: float) -> bool:
         """Send `sig` to each member once; True: all are gone within `limit` seconds of the first.

@@ -18,12 +18,15 @@ class ExitWatch:
         self._descriptors: dict[ProcessId, int] = {}
 
     def add(self, process: ProcessId) -> bool:
-        """Watch a process; False where it has ended already (then nothing is called)."""
+        """Watch a process; False where it has ended already (then nothing is called).
+
+        OSError where it cannot be watched now: with no descriptor left, it lives for all we know.
+        """
         if process in self._descriptors:
             return True
         try:
             descriptor = os.pidfd_open(process.pid)
-        except OSError:
+        except ProcessLookupError:
             return False
         if not alive(process):
             os.close(descriptor)

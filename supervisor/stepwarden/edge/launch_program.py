@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import signal
 import sys
 
@@ -70,6 +71,8 @@ def _become(request: dict[str, Any]) -> None:
     if request["stdout"] is not None:
         _redirect(request["stdout"].encode("latin-1"))
     _lose_protection()
+    if request["descriptors"] is not None:
+        _limit_descriptors(request["descriptors"])
     # Python ignores these two for itself, and what is ignored stays so over exec.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -85,6 +88,15 @@ def _lose_protection() -> None:
                 score.seek(0)
                 score.write("0")
     except (OSError, ValueError):  # no such file, or not ours to change: start it all the same
+        return
+
+
+def _limit_descriptors(soft: int) -> None:
+    # The supervisor raised its own.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    except (OSError, ValueError):  # no reason not to start it
         return
 
 

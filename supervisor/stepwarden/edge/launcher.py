@@ -45,12 +45,14 @@ class LaunchSpec:
 
     `argv[0]` without a slash is looked up in the PATH of `env`; with one it is relative to `cwd`.
     `cwd` None: ours. `stdout_path`: output and errors are appended there; None: they go to ours.
+    `descriptors`: how many it may hold open at first (the soft limit); None: as many as we.
     """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: str | None = None
     stdout_path: str | None = None
+    descriptors: int | None = None
 
     def encoded(self) -> bytes:
         """The request as the launcher process reads it."""
@@ -59,6 +61,7 @@ class LaunchSpec:
             "env": {_as_latin1(key): _as_latin1(value) for key, value in self.env.items()},
             "cwd": None if self.cwd is None else _as_latin1(self.cwd),
             "stdout": None if self.stdout_path is None else _as_latin1(self.stdout_path),
+            "descriptors": self.descriptors,
         }
         return json.dumps(request).encode("ascii")
 

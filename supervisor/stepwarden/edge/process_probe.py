@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepwarden.core.evidence import CpuSample, ProcessId
-from stepwarden.edge.process_table import ProcessTable, read_process
+from stepwarden.edge.process_table import ProcessTable, look_up, read_process
 
 
 def identify(pid: int) -> ProcessId | None:
@@ -13,8 +13,14 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def alive(process: ProcessId) -> bool:
-    """True while exactly this process can still run; an entry that waits to be reaped cannot."""
-    entry = read_process(process.pid)
+    """True while exactly this process can still run; an entry that waits to be reaped cannot.
+
+    True too where nobody can look (no descriptor is left): in doubt a process lives.
+    """
+    try:
+        entry = look_up(process.pid)
+    except OSError:
+        return True
     return entry is not None and entry.start_ticks == process.start_ticks and not entry.gone
 
 

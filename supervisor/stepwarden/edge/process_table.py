@@ -85,14 +85,28 @@ def parse_stat(line: bytes) -> Proc | None:
 
 
 def read_process(pid: int) -> Proc | None:
-    """What /proc says of `pid` now; None where there is no such process or it may not be seen."""
+    """What /proc says of `pid` now; None where there is no such process or it may not be seen.
+
+    None too where we have no descriptor left to look with: `look_up` tells that apart.
+    """
+    try:
+        return look_up(pid)
+    except OSError:
+        return None
+
+
+def look_up(pid: int) -> Proc | None:
+    """Like `read_process`, but raises OSError where nothing can be said of anybody.
+
+    Out of descriptors or memory, a process that cannot be read is not one that is gone.
+    """
     try:
         descriptor = os.open(f"/proc/{pid:d}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     try:
         return parse_stat(os.read(descriptor, _STAT_BYTES))
-    except OSError:  # ESRCH: it went between open and read
+    except (ProcessLookupError, PermissionError):  # it went between open and read
         return None
     finally:
         os.close(descriptor)
@@ -111,9 +125,12 @@ class ProcessTable:
 
     @classmethod
     def scan(cls) -> ProcessTable:
-        """Read /proc once. What vanishes meanwhile is left out."""
+        """Read /proc once. What vanishes meanwhile is left out.
+
+        OSError where it cannot be read whole: a part of it would show the living as gone.
+        """
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        return cls(entry for pid in pids if (entry := read_process(pid)) is not None)
+        return cls(entry for pid in pids if (entry := look_up(pid)) is not None)
 
     @property
     def by_pid(self) -> Mapping[int, Proc]:
