@@ -178,14 +178,24 @@ class Actor:
             await asyncio.wait(self._nobodys)
         try:
             make_page_dir(life.page_dir)
-            self._records.write(record)
+            await self._write_down(record)
             process = await self._launcher.spawn(self._spec(unit, life), SPAWN_LIMIT_SECONDS)
-        except (SpawnFailed, OSError) as error:
+        except (SpawnFailed, OSError, ValueError) as error:
             life.spawn_error = str(error)
         else:
             self._born(life, process)
-            self._records.write(_with_process(record, process))
+            self._poke(unit)
+            await self._write_down(_with_process(record, process))
         self._poke(unit)
+
+    async def _write_down(self, record: LifeRecord) -> None:
+        """Note a life for the next daemon. A full or broken disk stops no worker from starting."""
+        try:
+            await asyncio.to_thread(self._records.write, record)
+        except OSError as error:
+            text = f"this life could not be noted in the state directory ({error.strerror}):"
+            text += " a daemon that comes after a crash of this one would not know of it"
+            self._note(Event(Kind.DAEMON, text, record.worker, record.incarnation))
 
     def _born(self, life: Life, process: ProcessId) -> None:
         life.family = Family(process, life.name, life.page_dir, self._mains)
@@ -250,7 +260,7 @@ class Actor:
             pause = min(2 * pause, RETRY_MAX_SECONDS)
             left = await self._bury(unit, families, 0.0)
         if life is not None:
-            self._close_life(unit, life)
+            await self._close_life(unit, life)
         for record in self._inherited.pop(unit.config.name, []):
             self._forget(record)
         self._buried(unit, frozenset())
@@ -282,14 +292,15 @@ class Actor:
         left = await asyncio.gather(*(end(family, whose) for family, whose in families))
         return frozenset().union(*left)
 
-    def _close_life(self, unit: Unit, life: Life) -> None:
+    async def _close_life(self, unit: Unit, life: Life) -> None:
         self._tokens.pop(life.token, None)
         for memory in life.ranks.values():
             if memory.process is not None:
                 self._watch.drop(memory.process)
         life.pages.close()
+        # In a thread: the state directory may lie on a disk that does not answer.
+        await asyncio.to_thread(self._records.remove, life.name)
         remove_page_dir(life.page_dir)
-        self._records.remove(life.name)
         unit.life = None
 
     def _buried(self, unit: Unit, left: frozenset[ProcessId]) -> None:
