@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -192,8 +193,8 @@ class Actor:
         """Note a life for the next daemon. A full or broken disk stops no worker from starting."""
         try:
             await asyncio.to_thread(self._records.write, record)
-        except OSError as error:
-            text = f"this life could not be noted in the state directory ({error.strerror}):"
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread to be had
+            text = f"this life could not be noted in the state directory ({error}):"
             text += " a daemon that comes after a crash of this one would not know of it"
             self._note(Event(Kind.DAEMON, text, record.worker, record.incarnation))
 
@@ -282,12 +283,17 @@ class Actor:
     ) -> frozenset[ProcessId]:
         number = str(unit.state.incarnation) if unit.state.incarnation else ""
 
-        def end(family: Family, whose: str) -> Coroutine[None, None, frozenset[ProcessId]]:
+        async def end(family: Family, whose: str) -> frozenset[ProcessId]:
             def report(sentence: str) -> None:
                 self._note(Event(Kind.BURIAL, whose + sentence, unit.config.name, number))
 
-            sig = unit.config.stop_signal
-            return bury(family, grace, KILL_WAIT_SECONDS, self._clock, report, stop_signal=sig)
+            sig, wait = unit.config.stop_signal, KILL_WAIT_SECONDS
+            try:
+                return await bury(family, grace, wait, self._clock, report, stop_signal=sig)
+            except Exception as error:
+                # A fault of ours: nothing is confirmed gone, and it is tried again.
+                report(f"ending its tree failed: {type(error).__name__}: {error}")
+                return family.known or frozenset({family.main})
 
         left = await asyncio.gather(*(end(family, whose) for family, whose in families))
         return frozenset().union(*left)
@@ -299,7 +305,8 @@ class Actor:
                 self._watch.drop(memory.process)
         life.pages.close()
         # In a thread: the state directory may lie on a disk that does not answer.
-        await asyncio.to_thread(self._records.remove, life.name)
+        with suppress(RuntimeError):  # no thread to be had: a note too many does no harm
+            await asyncio.to_thread(self._records.remove, life.name)
         remove_page_dir(life.page_dir)
         unit.life = None
 
