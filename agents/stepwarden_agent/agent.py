@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,12 @@ class Agent:
         """False where the environment asked for nothing, and after close."""
         return not self._closed
 
+    def make_room(self) -> None:
+        """After `close`: take the page's name away, for another agent of this rank and process."""
+        if self._settings is not None and self._page is not None and self._page.name:
+            with suppress(OSError):
+                os.unlink(os.path.join(self._settings.page_dir, self._page.name))
+
     def forked(self) -> None:
         """This is a child now: let go of everything that is the parent's."""
         self._attach(None)
@@ -262,6 +269,8 @@ def _from_env(kind: type[Agent], rank: str, phase: str, bye_at_exit: bool) -> Ag
     if known is not None and known.active:
         known._arm()
         return known
+    if known is not None:
+        known.make_room()
     agent = kind(settings, rank, phase)
     _agents[rank] = agent
     forking.tell(agent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import os
 import time
 from collections.abc import Sequence
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from stepwarden_proto.v1 import agent_pb2
 
 
+_numbers = itertools.count(1)
+"""For all messages of this process: an agent that follows a closed one may not count anew."""
+
+
 def agent_version() -> str:
     """Version of the installed stepwarden; "" where it runs from a source tree."""
     try:
@@ -29,7 +34,7 @@ def agent_version() -> str:
 
 
 class BeatMaker:
-    """Counts the messages of one process and fills them. `pb` is the module of the stubs."""
+    """Fills the messages of one rank. `pb` is the module of the stubs."""
 
     def __init__(self, settings: Settings, rank: str, page_name: str) -> None:
         self._settings = settings
@@ -40,19 +45,17 @@ class BeatMaker:
         self._boot_id = facts.boot_id()
         self._time_namespace = facts.time_namespace()
         self._version = agent_version()
-        self._seq = 0
 
     def make(
         self, pb: Any, reason: int, words: memoryview, lease: Lease | None, detail: str
     ) -> agent_pb2.Beat:
         """The next message, as things are now."""
-        self._seq += 1
         snapshot = words[: ring.PAGE_WORDS].tolist()
         beat: agent_pb2.Beat = pb.Beat(
             worker=self._settings.worker,
             incarnation=self._settings.incarnation,
             rank=self._rank,
-            seq=self._seq,
+            seq=next(_numbers),
             reason=reason,
             pid=self._pid,
             start_ticks=self._start_ticks,

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from stepwarden.edge.page_reader import PageReader
 from support.agent_process import INCARNATION, TOKEN, agent_environment, engine, short_directory
 from support.beat_server import BeatServer
 from support.daemon import free_port
@@ -61,6 +62,33 @@ def test_what_a_beat_says(tmp_path: Path) -> None:
 
 
 PROXY = "http://127.0.0.1:9"
+
+
+def test_an_agent_after_a_closed_one_has_a_page_and_newer_numbers(tmp_path: Path) -> None:
+    """An engine that is taken down and set up again in one process is not silent for ever."""
+    code = (
+        "import time\n"
+        "from stepwarden_agent import Agent\n"
+        "first = Agent.from_env()\n"
+        "time.sleep(1.5)\n"
+        "first.close()\n"
+        "second = Agent.from_env()\n"
+        "assert second is not first\n"
+        "second.begin(7, 7, 'decode')\n"
+        "time.sleep(600)\n"
+    )
+    with short_directory() as folder:
+        target = f"unix:{folder}/s"
+        with (
+            BeatServer(target, tmp_path / "log") as server,
+            engine(code, agent_environment(target, tmp_path)) as process,
+        ):
+            server.wait_for(lambda beat: beat.get("oldest", {}).get("num_seqs") == "7", 20.0)
+            numbers = [int(beat["seq"]) for beat in server.beats()]
+            assert numbers == sorted(set(numbers))
+            view = PageReader(tmp_path).read(time.monotonic())["0"]
+            assert (view.holder, view.closed) == (process.pid, False)
+            assert [step.num_seqs for step in view.steps] == [7]
 
 
 @pytest.mark.parametrize("kind", ["127.0.0.1", "localhost", "unix"])

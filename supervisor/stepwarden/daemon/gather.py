@@ -50,10 +50,13 @@ def arrivals(life: Life) -> list[Event]:
     for name, memory in life.ranks.items():
         who = rank_name(name)
         pid = memory.process.pid if memory.process is not None else None
+        bye = _rank(memory).bye
+        if memory.parted and not bye:  # the same process has an agent again
+            memory.announced = memory.parted = False
         if not memory.announced:
             memory.announced = True
             events.append(_told(life, Kind.ATTACHED, f"the agent of {who} is there", name, pid))
-        if not memory.parted and _rank(memory).bye:
+        if not memory.parted and bye:
             memory.parted = True
             events.append(_told(life, Kind.DETACHED, f"{who} said bye", name, pid))
     return events
