@@ -153,6 +153,28 @@ def test_without_a_file_history_is_kept_in_memory_and_written_when_there_is_one(
     journal.close()
 
 
+def test_history_that_could_not_be_opened_at_first_is_not_written_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "RETRY_SECONDS", 0.05)
+    first = Journal(path)
+    kept = add(first, 3)
+    first.close()
+    away = path.with_name("away")
+    path.rename(away)
+    path.mkdir()
+    journal = Journal(path)
+    add(journal, 2, worker="later")
+    path.rmdir()
+    away.rename(path)
+    assert journal.flush()
+    wait_for(lambda: len(journal.recent(10)) == 5)
+    assert list(journal.recent(10)[:3]) == kept
+    assert [r.id for r in journal.recent(10)] == [1, 2, 3, 4, 5]
+    assert add(journal)[0].id == 6
+    journal.close()
+
+
 def test_a_full_disk_costs_no_event_and_is_told_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

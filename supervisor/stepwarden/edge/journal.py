@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -49,6 +50,7 @@ class Journal:
         self._since_pruned = _PRUNE_EVERY
         self.lost = 0
         self._open()
+        self._numbered = self._database is not None
         self._last_id = self._newest_id()
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
@@ -123,11 +125,26 @@ class Journal:
                 self._news.clear()
             elif not self._closing.wait(RETRY_SECONDS):
                 self._open()
+                self._number_on()
             healthy = self._commit()
         self._commit()
         if self._database is not None:
             with suppress(sqlite3.Error):
                 self._database.close()
+
+    def _number_on(self) -> None:
+        """Where the file could not be opened at first: go on behind what it holds, over nothing."""
+        if self._numbered or self._database is None:
+            return
+        newest = self._newest_id()
+        if self._database is None:
+            return  # it could not be asked; another time
+        self._numbered = True
+        with self._lock:
+            moved = [replace(recorded, id=recorded.id + newest) for recorded in self._pending]
+            self._pending.clear()
+            self._pending.extend(moved)
+            self._last_id += newest
 
     def _commit(self) -> bool:
         """Write all that is pending; False where the file does not take it."""
