@@ -10,7 +10,7 @@ from dataclasses import replace
 from stepwarden.clock import Clock
 from stepwarden.core import turn as core
 from stepwarden.core.awareness import Awareness
-from stepwarden.core.deadline import Deadline, ago, clamp_timeout, earliest, elapsed
+from stepwarden.core.deadline import Deadline, ago, earliest, elapsed
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.lifecycle import LIVE
 from stepwarden.core.sentences import seconds
@@ -20,6 +20,7 @@ from stepwarden.daemon.act import Actor
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.process_table import ProcessTable
+from stepwarden.waiting import wait
 
 CATCH_UP_SECONDS = 0.5
 """After a pause of ours the loop takes in what has queued up for this long before it judges."""
@@ -74,9 +75,8 @@ class VerdictLoop:
             self._reporter.turned(now)
             wake = self._next_wake(now)
             self._expected = wake.at if wake.at is not None else now
-            timeout = clamp_timeout(wake.remaining(self._clock.monotonic()))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._poked.wait(), timeout)
+                await wait(self._poked.wait(), wake, self._clock)
 
     async def _doubt_myself(self) -> None:
         now = self._clock.monotonic()

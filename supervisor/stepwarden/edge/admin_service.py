@@ -32,6 +32,7 @@ from stepwarden.edge.views import (
     worker_message,
 )
 from stepwarden.errors import ExitCode, StepwardenError
+from stepwarden.waiting import wait
 
 START = "start"
 STOP = "stop"
@@ -221,9 +222,8 @@ class _Service(rpc.SupervisorServiceServicer):
         """Wait until the worker has left its former state for good; False at the deadline."""
         deadline = Deadline.after(self._clock.monotonic(), wait)
         while not settled(action, before, self._backend.worker(before.name)):
-            left = deadline.remaining(self._clock.monotonic())
             try:
-                recorded = await asyncio.wait_for(subscription.next(), left)
+                recorded = await wait(subscription.next(), deadline, self._clock)
             except TimeoutError:
                 return False
             # A state that came and went between two looks is still in the events.
