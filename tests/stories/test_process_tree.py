@@ -5,10 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+import grpc
 import psutil
 import pytest
+from stepwarden_proto.v1 import supervisor_pb2
 from support.crew import PYTHON, Crew, data, living, span, stub
+from support.daemon import TESTS
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -94,3 +99,58 @@ def test_o_proc_1_main_that_hangs_and_ignores_term(
     logged = [s.name for s in crew.stub("hangs").signals() if s.pid == old["main"]]
     assert logged == ["SIGTERM"]
     assert stranger.poll() is None
+
+
+IMMORTAL = "sleep 1000 & wait"
+
+
+def no_namespaces() -> bool:
+    """True where this user may not make a pid namespace."""
+    command = ["unshare", "--pid", "--fork", "true"]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode != 0
+    except FileNotFoundError:
+        return True
+
+
+@contextmanager
+def held(pid: int) -> Iterator[None]:
+    """While this lasts, nobody can see the end of process `pid`."""
+    command = [PYTHON, str(TESTS / "support" / "tracer.py"), str(pid)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as tracer:
+        assert tracer.stdout is not None
+        try:
+            assert tracer.stdout.readline() == b"holding\n"
+            yield
+        finally:
+            tracer.kill()
+
+
+@pytest.mark.skipif(no_namespaces(), reason="this user may not make a pid namespace")
+def test_o_proc_1_nothing_is_started_beside_what_cannot_be_killed() -> None:
+    """The first process of a pid namespace waits for a traced one, and KILL does not end it."""
+    command = ["unshare", "--pid", "--fork", "sh", "-c", IMMORTAL]
+    workers = {"stuck": {"command": command, "agent": "none", "backend": "gpu"}}
+    with Crew(workers, defaults=DEFAULTS) as crew:
+        main = psutil.Process(crew.wait_state("stuck", "HEALTHY").pid)
+        wait_for(lambda: len(main.children(recursive=True)) == 2)
+        init, below = sorted(main.children(recursive=True), key=lambda p: len(p.parents()))
+        with held(below.pid):
+            main.kill()
+            failed = crew.wait_transition("stuck", "FAILED")
+            assert failed.cause == "unkillable"
+            assert f"leftover pids {init.pid} do not end" in failed.sentence
+            status = crew.status()["stuck"]
+            assert (status.state, list(status.leftover_pids)) == ("FAILED", [init.pid])
+            assert crew.health("worker/stuck") == "NOT_SERVING"
+            request = supervisor_pb2.WorkerCommandRequest(name="stuck")
+            with pytest.raises(grpc.RpcError, match=f"cannot be killed: {init.pid}"):
+                crew.admin().StartWorker(request, timeout=10)
+            # It is tried again by itself, and nothing is started meanwhile.
+            crew.wait_event(
+                lambda e: e.id > failed.id and "SIGKILL sent to" in e.sentence, worker="stuck"
+            )
+            assert len([e for e in crew.events("stuck") if e.kind == "started"]) == 1
+        again = crew.wait_event(lambda e: e.kind == "started" and e.incarnation == "2")
+        assert not living([init.pid])
+        assert data(again)["pid"] not in (main.pid, init.pid)
