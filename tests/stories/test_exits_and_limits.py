@@ -23,12 +23,18 @@ ENDS = {
 }
 
 
+LIMITED = {"limit": 4, "within": "60s", "delay": "1s", "factor": 2, "max_delay": "4s", "jitter": 0}
+NOW_AND_THEN = {**LIMITED, "within": "1s", "stable": "1s", "delay": "300ms"}
+
+
 @pytest.fixture(scope="module")
 def endings() -> Iterator[Crew]:
-    """Six workers with the shipped restart policy; only its first delay of 10 s is shortened."""
+    """Six workers with the shipped restart policy; only its first delay of 10 s is shortened. One
+    more that dies now and then."""
     workers = {name: stub() for name in ENDS}
+    workers["now-and-then"] = shell("sleep 1.1; exit 1", restart=NOW_AND_THEN)
     with Crew(workers, defaults={"restart": {"delay": "500ms"}}) as crew:
-        crew.ready()
+        crew.ready(*ENDS)
         yield crew
 
 
@@ -46,9 +52,6 @@ def test_o_rstr_1_every_end_is_a_failure_and_starts_it_again(endings: Crew, work
     status = endings.status()[worker]
     assert (status.last_exit, status.restarts_used, status.deaths) == (shown, 1, 1)
     assert (status.restarts_limit, status.incarnation) == (5, "2")
-
-
-LIMITED = {"limit": 4, "within": "60s", "delay": "1s", "factor": 2, "max_delay": "4s", "jitter": 0}
 
 
 def gaps(crew: Crew, worker: str, after: int = 0) -> list[float]:
@@ -89,15 +92,15 @@ def test_o_rstr_3_three_restarts_with_rising_gaps_then_failed_and_by_hand_again(
         assert_gaps(crew, gaps(crew, "dies", failed.id), [1.0, 2.0, 4.0])
 
 
-def test_o_rstr_3_deaths_farther_apart_than_the_window_never_end_in_failed() -> None:
+def test_o_rstr_3_deaths_farther_apart_than_the_window_never_end_in_failed(
+    endings: Crew,
+) -> None:
     """(b), with a window of 1 s and a death each 1.1 s: the delay is the first one each time."""
-    policy = {**LIMITED, "within": "1s", "stable": "1s", "delay": "300ms"}
-    workers = {"now-and-then": shell("sleep 1.1; exit 1", restart=policy)}
-    with Crew(workers) as crew:
-        crew.wait_event(lambda e: e.to_state == "DEAD" and e.incarnation == "7")
-        assert "FAILED" not in crew.states("now-and-then")
-        assert_gaps(crew, gaps(crew, "now-and-then")[:6], [0.3] * 6)
-        assert crew.status()["now-and-then"].restarts_used == 1
+    crew, name = endings, "now-and-then"
+    crew.wait_event(lambda e: e.to_state == "DEAD" and e.incarnation == "7", worker=name)
+    assert "FAILED" not in crew.states(name)
+    assert_gaps(crew, gaps(crew, name)[:6], [0.3] * 6)
+    assert crew.status()[name].restarts_used == 1
 
 
 def assert_gaps(crew: Crew, found: list[float], wanted: list[float]) -> None:

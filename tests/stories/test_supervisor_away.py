@@ -1,7 +1,7 @@
-"""The supervisor is paused, or gone and back: what it did not see is nobody's fault.
+"""The supervisor is paused, or gone and back; a worker comes back: old silence is nobody's fault.
 
-Both stories take a minute, so they run side by side: agents lose their supervisor when the module
-begins, and their test at the end looks how they found the next one.
+These stories take a minute each, so they run side by side: agents lose their supervisor and a
+worker dies when the module begins; the tests at its end look what became of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 from stepwarden.edge.listen import TcpTarget, UnixTarget
-from support.crew import Crew, data, stub
+from stepwarden_proto.v1 import agent_pb2
+from support.crew import Crew, data, secrets_of, send_beat, settings, span, stub
 from support.daemon import free_port
 from support.lone_agents import Beats, LoneAgent, agent_environment
 from support.waiting import wait_for
@@ -30,6 +31,14 @@ DEFAULTS = {
     "startup": {"budget": "60s", "first_step": "100ms"},
     "retry": {"window": WINDOW},
     "restart": {"delay": "100ms", "jitter": 0},
+    "stop": {"grace": "2s"},
+}
+SILENCE = 61.0
+NEWBORN = {
+    "heartbeat": {"interval": "200ms", "timeout": "3s"},
+    "startup": {"budget": "10s", "first_step": "100ms"},
+    "retry": {"window": WINDOW},
+    "restart": {"delay": SILENCE, "jitter": 0},
     "stop": {"grace": "2s"},
 }
 FLAT = {"step": {"base": BUDGET, "per_seq": 0, "max": "30s", "hard_cap": BUDGET + WINDOW}}
@@ -68,6 +77,26 @@ def deserted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deserted]:
         for agent in agents.values():
             agent.end()
         beats.close()
+
+
+@dataclass
+class Reborn:
+    """A daemon whose worker died and is to start again a minute later."""
+
+    crew: Crew
+    old: dict[str, str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reborn() -> Iterator[Reborn]:
+    script = "attach; step 100 | sleep 4; attach; idle"
+    workers = {"w": stub(script, backend="flat")}
+    with Crew(workers, backends={"flat": FLAT}, defaults=NEWBORN) as crew:
+        crew.ready()
+        crew.wait_status("w", lambda w: w.ranks[0].steps_ended >= 120, "past step 120")
+        old = secrets_of(crew.status()["w"].pid)
+        crew.stub("w").tell("raise KILL")
+        yield Reborn(crew, old)
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +151,43 @@ def test_o_time_2_ten_pauses_of_1_5_seconds_kill_nobody(crew: Crew) -> None:
     assert len([e for e in new if e.kind == "supervisor_paused"]) >= 5
     assert not [e for e in new if e.worker in FOUR and e.to_state == "DEAD"]
     assert sum(seen[name].deaths for name in FOUR) == 0
+
+
+def test_o_start_3_a_newborn_is_not_judged_by_its_predecessor(reborn: Reborn) -> None:
+    """The first beat comes 4 s after the spawn with step 0; late beats of the old life change
+    nothing, whichever token they carry."""
+    crew, old = reborn.crew, reborn.old
+    born = crew.wait_event(lambda e: e.kind == "started" and e.incarnation == "2", limit=90)
+    dead = crew.wait_transition("w", "DEAD")
+    assert span(dead, born) >= SILENCE, "its last beat is a minute old"
+    new = secrets_of(data(born)["pid"])
+    assert old["STEPWARDEN_TOKEN"] != new["STEPWARDEN_TOKEN"]
+    target = f"unix:{settings(crew).supervisor.agent_socket}"
+    late = {
+        "worker": "w",
+        "incarnation": old["STEPWARDEN_INCARNATION"],
+        "rank": "0",
+        "seq": 7,
+        "pid": data(born)["pid"],
+        "phase": agent_pb2.PHASE_DECODE,
+        "steps_begun": 100,
+        "steps_ended": 100,
+    }
+    wait_for(lambda: time.monotonic() >= born.monotonic + 1.0)
+    for token in (old, new, {"STEPWARDEN_TOKEN": "guessed"}):
+        assert send_beat(target, token["STEPWARDEN_TOKEN"], **late) == "PERMISSION_DENIED"
+    crew.wait_event(lambda e: e.kind == "refused" and e.worker == "w")
+    assert crew.status()["w"].state == "STARTING"
+    assert not crew.status()["w"].ranks
+    ready = crew.wait_event(lambda e: e.to_state == "HEALTHY" and e.incarnation == "2")
+    assert span(born, ready) >= 4.0
+    turns = [e.to_state for e in crew.turns("w") if e.incarnation == "2"]
+    assert turns == ["STARTING", "HEALTHY"]
+    rank = crew.status()["w"].ranks[0]
+    assert (rank.steps_ended, rank.step) == (0, 0)
+    crew.stub("w").send("step 100")
+    crew.wait_status("w", lambda w: w.ranks[0].steps_ended >= 20, "20 steps on")
+    assert crew.status()["w"].state == "HEALTHY"
 
 
 def test_o_grpc_1_agents_find_the_next_supervisor_within_3_seconds(deserted: Deserted) -> None:

@@ -23,12 +23,12 @@ STEPS = (3600, -3600, 0)
 """Distance from real time after the steps +3600, -7200, +3600 s."""
 
 DEFAULTS = {
-    "startup": {"budget": "12s", "first_step": "100ms"},
-    "retry": {"window": "10s"},
+    "startup": {"budget": "9s", "first_step": "100ms"},
+    "retry": {"window": "7s"},
     "restart": {"jitter": 0},
     "stop": {"grace": "2s"},
 }
-FLAT = {"step": {"base": "2s", "per_seq": 0, "max": "30s", "hard_cap": "12s"}}
+FLAT = {"step": {"base": "2s", "per_seq": 0, "max": "30s", "hard_cap": "9s"}}
 
 
 def by_library(offset: Path) -> dict[str, str]:
@@ -73,7 +73,7 @@ def test_o_time_1_steps_of_the_wall_clock_change_nothing(
         "starting": stub("sleep 1000", backend="flat"),
         "healthy": stub("attach; step 4", backend="flat"),
         "unhealthy": stub("attach; spin; freeze", backend="flat"),
-        "waiting": shell("exit 1", restart={"delay": "10s"}),
+        "waiting": shell("exit 1", restart={"delay": "7s"}),
         "stopped": shell("sleep 1000"),
     }
     for section in workers.values():
@@ -100,12 +100,12 @@ def test_o_time_1_steps_of_the_wall_clock_change_nothing(
                 assert min(worker.state_age_seconds, worker.uptime_seconds) >= 0.0
                 assert worker.restart_in_seconds >= 0.0
         dead = crew.wait_transition("unhealthy", "DEAD")
-        assert 10.0 <= span(late, dead) <= 10.0 + crew.leniency()
+        assert 7.0 <= span(late, dead) <= 7.0 + crew.leniency()
         again = crew.wait_transition("waiting", "STARTING", after=waiting.id)
-        assert 10.0 <= span(waiting, again) <= 10.0 + crew.leniency()
+        assert 7.0 <= span(waiting, again) <= 7.0 + crew.leniency()
         unready = crew.wait_transition("starting", "UNHEALTHY")
         born = crew.turns("starting")[0]
-        assert 12.0 <= span(born, unready) <= 12.0 + crew.leniency()
+        assert 9.0 <= span(born, unready) <= 9.0 + crew.leniency()
         assert crew.states("healthy") == ["STARTING", "HEALTHY"]
         assert crew.states("stopped")[-1] == "STOPPED"
         assert len([e for e in crew.events() if e.kind == "daemon"]) == 1, "it has no trouble"
