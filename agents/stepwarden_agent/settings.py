@@ -63,6 +63,7 @@ def _interval(text: str) -> float:
 
 
 def clean_rank(rank: object) -> str:
-    """`rank` as it may stand in a file name: letters, digits and ``_.-``, at most 64 of them."""
-    text = re.sub(r"[^A-Za-z0-9_.-]", "_", str(rank)).lstrip(".")
-    return text[:MAX_RANK_CHARACTERS] or "0"
+    """`rank` as the supervisor takes it: letters, digits and, not in front, ``_.-``; 64 at most."""
+    text = re.sub(r"[^A-Za-z0-9_.-]", "_", str(rank)) or "0"
+    fit = text if text[0].isalnum() else f"r{text}"
+    return fit[:MAX_RANK_CHARACTERS]

@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+from stepwarden.edge.beat_decoder import RANK_NAME
 from stepwarden_agent import facts, link
 from stepwarden_agent.beats import QUIET_SECONDS, Activity
 from stepwarden_agent.header import Header
@@ -33,14 +34,16 @@ def test_no_environment_asks_for_nothing() -> None:
         ("0", "0"),
         (3, "3"),
         ("tp/1", "tp_1"),
-        ("../x", "_x"),
+        ("../x", "r.._x"),
+        ("-1", "r-1"),
         ("", "0"),
-        ("é", "_"),
+        ("é", "r_"),
         ("a" * 99, "a" * 64),
     ],
 )
 def test_a_rank_is_made_fit_for_a_file_name(given: object, kept: str) -> None:
     assert clean_rank(given) == kept
+    assert RANK_NAME.fullmatch(kept), "the supervisor would refuse it"
 
 
 def test_phases_agree_with_the_messages() -> None:

@@ -155,6 +155,39 @@ def test_a_held_page_wins_over_an_abandoned_one(tmp_path: Path) -> None:
         assert one(PageReader(tmp_path)).pid == process.pid
 
 
+def test_pages_of_forked_children_do_not_pile_up(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from stepwarden_agent import Agent\n"
+        "agent = Agent.from_env()\n"
+        "for _ in range(4):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        agent.begin(1, 1, 'decode')\n"
+        "        os._exit(0)\n"
+        "    os.waitpid(child, 0)\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    with engine(code, agent_environment(pages=tmp_path)) as process:
+        assert line_from(process) == "ready"
+        assert len(list(tmp_path.iterdir())) == 5
+        reader = PageReader(tmp_path)
+        for _ in range(3):
+            assert one(reader).pid == process.pid
+        assert [path.name for path in tmp_path.iterdir()] == [page.page_name("0", process.pid)]
+        reader.close()
+
+
+@pytest.mark.parametrize("rank", [b"\xff", b"a b", b"\n", b".."])
+def test_a_file_with_a_name_that_is_no_rank_is_no_page(rank: bytes, tmp_path: Path) -> None:
+    """Ranks go into messages and logs: one odd name must not break the status of all."""
+    good, _ = make(tmp_path)
+    odd = os.fsencode(tmp_path) + b"/" + rank + os.fsencode(good.name.removeprefix("0"))
+    os.link(tmp_path / good.name, odd)
+    assert set(PageReader(tmp_path).read(time.monotonic())) == {"0"}
+
+
 def write(content: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(content)
 

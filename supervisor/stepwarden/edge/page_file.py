@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from stepwarden_proto.page import LAYOUT_VERSION, MAGIC, PAGE_BYTES, PAGE_SUFFIX, RING_SLOTS
 from stepwarden_proto.ring import PAGE_WORDS
 
+from stepwarden.edge.beat_decoder import RANK_NAME
+
 OUTSIDE = 0
 """Holder of a lock that lives outside our pid namespace: somebody, but no pid of ours."""
 
@@ -73,7 +75,7 @@ def parse_name(name: str) -> tuple[str, int] | None:
     if not name.endswith(PAGE_SUFFIX) or len(os.fsencode(name)) > _MAX_NAME_BYTES:
         return None
     rank, _, pid = name.removesuffix(PAGE_SUFFIX).rpartition(".")
-    if not rank or not pid.isascii() or not pid.isdigit():
+    if not RANK_NAME.fullmatch(rank) or not pid.isascii() or not pid.isdigit():
         return None
     return rank, int(pid)
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from stepwarden_proto.page import SLOT_WORDS
 from stepwarden_proto.ring import SLOT_STARTS
 
-from stepwarden.core.evidence import EndedStep, Lease, Step, Work
+from stepwarden.core.evidence import EndedStep, Lease, ProcessId, Step, Work
 from stepwarden.edge.page_file import OpenPage, full, open_page, parse_name, words_of
 from stepwarden.edge.page_view import Host, PageView, Stamps, build_view, this_host
+from stepwarden.edge.process_probe import alive
 
 __all__ = ["EndedStep", "Lease", "PageReader", "PageView", "Step", "Work"]
 
@@ -63,13 +65,33 @@ class PageReader:
         except (OSError, ValueError):
             self._listed = None
         best: dict[str, PageView] = {}
+        others: list[PageView] = []
         for name, known in list(self._known.items()):
             view = self._view(known, now)
             if view is None:
                 self._forget(name)
-            elif view.rank not in best or _precedence(view) > _precedence(best[view.rank]):
-                best[view.rank] = view
+                continue
+            rival = best.get(view.rank)
+            if rival is None or _precedence(view) > _precedence(rival):
+                best[view.rank], view = view, rival
+            if view is not None:
+                others.append(view)
+        for view in others:
+            if view.holder is None and best[view.rank].holder is not None:
+                self._clear_away(view)
         return best
+
+    def _clear_away(self, view: PageView) -> None:
+        """Another process has the rank, and the writer of this page is gone.
+
+        An engine that forks a child for some work and then the next leaves a page each time.
+        """
+        writer = ProcessId(view.pid, view.start_ticks)
+        if alive(writer):
+            return
+        self._forget(view.name)
+        with suppress(OSError):
+            os.unlink(view.name, dir_fd=self._directory)
 
     def close(self) -> None:
         """Close every file. The reader can be used again; it then starts anew."""
