@@ -217,10 +217,10 @@ class _Service(rpc.SupervisorServiceServicer):
         return pb.WorkerCommandResponse(state=view.state, sentence=sentence)
 
     async def _reached(
-        self, action: str, before: WorkerView, subscription: Subscription, wait: float
+        self, action: str, before: WorkerView, subscription: Subscription, limit: float
     ) -> bool:
         """Wait until the worker has left its former state for good; False at the deadline."""
-        deadline = Deadline.after(self._clock.monotonic(), wait)
+        deadline = Deadline.after(self._clock.monotonic(), limit)
         while not settled(action, before, self._backend.worker(before.name)):
             try:
                 recorded = await wait(subscription.next(), deadline, self._clock)
