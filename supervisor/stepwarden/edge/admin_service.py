@@ -203,15 +203,15 @@ class _Service(rpc.SupervisorServiceServicer):
                 sentence = self._backend.command(action, request.name)
             except StepwardenError as error:
                 await _abort(context, error)
-            wait = min(max(0.0, request.wait_seconds), MAX_WAIT_SECONDS)
-            reached = not wait or await self._reached(action, before, subscription, wait)
+            limit = min(max(0.0, request.wait_seconds), MAX_WAIT_SECONDS)
+            reached = not limit or await self._reached(action, before, subscription, limit)
             view = self._backend.worker(request.name) or before
         if not reached:
-            text = f"after {wait:g} s {view.name} is {view.state}; the {action} goes on"
+            text = f"after {limit:g} s {view.name} is {view.state}; the {action} goes on"
             # The metadata tells our own answer from a deadline of the transport.
             state = ((STATE_METADATA_KEY, view.state),)
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text, state)
-        if wait and view.state == "FAILED" and (action != STOP or before.state != "FAILED"):
+        if limit and view.state == "FAILED" and (action != STOP or before.state != "FAILED"):
             text = f"{view.name} is FAILED: {view.sentence}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
         return pb.WorkerCommandResponse(state=view.state, sentence=sentence)
