@@ -65,3 +65,36 @@ def test_steps_told_by_beats_alone_restart_the_wait_of_the_scheduler(life: Life)
     ):
         take_beat(life, beat(int(now), begun, ended), now)
         assert evidence_of(life).ranks["0"].stepped_at == stepped
+
+
+LEASER = """
+import sys
+from stepwarden_agent import Agent
+agent = Agent.from_env()
+lease = agent.lease("weight swap", 60.0)
+print("held", flush=True)
+sys.stdin.readline()
+lease.release()
+print("over", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_lease_that_the_page_shows_no_more_keeps_its_end(life: Life, tmp_path: Path) -> None:
+    """Before the beat tells of the end, what the lease has pushed out must not jump back."""
+    with engine(LEASER, agent_environment(pages=tmp_path)) as process:
+        assert process.stdin is not None
+        assert line_from(process) == "held"
+        read_pages(life, lambda _: True, time.monotonic())
+        held = evidence_of(life).ranks["0"].lease
+        assert held is not None
+        assert held.end is None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert line_from(process) == "over"
+        now = time.monotonic()
+        read_pages(life, lambda _: True, now)
+        read_pages(life, lambda _: True, now + 1.0)
+        over = evidence_of(life).ranks["0"].lease
+        assert over is not None
+        assert (over.begin, over.end) == (held.begin, now)

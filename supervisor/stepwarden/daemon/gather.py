@@ -70,6 +70,7 @@ def _told(life: Life, kind: Kind, sentence: str, rank: str, pid: int | None) -> 
 def _new_session(memory: RankMemory, now: float) -> None:
     memory.attached_at = now
     memory.process = None
+    memory.lease_over = None
     memory.lost = False
     memory.announced = False
     memory.parted = False
@@ -121,8 +122,18 @@ def _note_page(memory: RankMemory, view: PageView, now: float) -> None:
         memory.moved_at = max(view.tick_at, memory.moved_at or view.tick_at)
     if view.steps_begun and (view.in_motion or marks[1:] != memory.page_marks[1:]):
         memory.stepped_at = now
+    _note_lease(memory, view, now)
     memory.page_marks = marks
     memory.page = view
+
+
+def _note_lease(memory: RankMemory, view: PageView, now: float) -> None:
+    """Remember a lease that the page showed and shows no more, with its end."""
+    held = memory.page.lease if memory.page is not None else None
+    if view.lease is not None:
+        memory.lease_over = None
+    elif held is not None:
+        memory.lease_over = replace(held, end=now)
 
 
 def _note_process(life: Life, memory: RankMemory, watch: Watch) -> None:
@@ -206,7 +217,7 @@ def _rank(memory: RankMemory) -> RankEvidence:
             steps_begun=page.steps_begun,
             steps_ended=page.steps_begun - len(page.steps),
             last_ended=page.last_ended,
-            lease=_lease(page, beats),
+            lease=_lease(page, memory),
             work=page.work,
             bye=page.closed,
         )
@@ -224,12 +235,16 @@ def _rank(memory: RankMemory) -> RankEvidence:
     )
 
 
-def _lease(page: PageView, beats: RankBeats | None) -> Lease | None:
+def _lease(page: PageView, memory: RankMemory) -> Lease | None:
     """The page is newer; the beat knows the name, and the end of a lease given back."""
-    told = beats.lease if beats is not None else None
+    told = memory.beats.lease if memory.beats is not None else None
     held = page.lease
     if held is None:
-        return told if told is None or told.end is not None else None
+        # Given back: it has pushed deadlines out until its end, and must not jump back to nothing.
+        known = [
+            one for one in (told, memory.lease_over) if one is not None and one.end is not None
+        ]
+        return max(known, key=lambda one: one.begin, default=None)
     if told is not None and apart(told.begin, held.begin) < _SAME_STAMP:
         return replace(held, name=told.name)
     return held
