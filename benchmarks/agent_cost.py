@@ -1,11 +1,15 @@
-"""CPU of an agent that beats at 1 Hz to a real daemon, and of what it costs the worker in all.
+"""CPU of an agent that beats at 1 Hz to a real daemon, beside what its transport costs anyway.
 
 The worker does nothing but hold an agent, so all CPU time of its process after the start is the
-agent's: beat thread, link thread and gRPC's own threads.
+agent's: beat thread, link thread and gRPC's own threads. Two references run at the same time: a
+process with a gRPC stream that is open and silent, and one that sends a datagram each second and
+takes the answer. What wakes up once a second finds cold caches, so each message costs far more
+than in a tight loop.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,18 +22,66 @@ TOPIC = "agent at 1 Hz"
 SECONDS = 60.0
 SETTLE_SECONDS = 5.0
 
+SILENT_STREAM = """
+import queue, sys, time
+import grpc
+from stepwarden_proto.channel import CLIENT_OPTIONS
+from stepwarden_proto.v1 import agent_pb2, agent_pb2_grpc
+messages = queue.SimpleQueue()
+stub = agent_pb2_grpc.AgentServiceStub(grpc.insecure_channel(sys.argv[1], options=CLIENT_OPTIONS))
+answers = stub.Attach(iter(messages.get, None))
+messages.put(agent_pb2.Beat())
+next(answers)
+time.sleep(3600)
+"""
+
+PING_PONG = """
+import os, socket, time
+ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    ours.close()
+    while data := theirs.recv(4096):
+        theirs.send(data)
+    os._exit(0)
+theirs.close()
+while True:
+    ours.send(b"x" * 200)
+    ours.recv(4096)
+    time.sleep(1)
+"""
+
 
 def measure(scratch: Path) -> list[Result]:
     command = f'["{sys.executable}", "{HERE}/many_ranks.py", "1"]'
-    with daemon(scratch, f"workers:\n  w: {{backend: cpu, command: {command}}}\n"):
+    bare = [sys.executable, str(HERE / "bare_server.py"), str(scratch / "bare.sock")]
+    with (
+        daemon(scratch, f"workers:\n  w: {{backend: cpu, command: {command}}}\n"),
+        subprocess.Popen(bare, stdout=subprocess.PIPE) as server,
+    ):
+        assert server.stdout is not None
+        server.stdout.readline()
+        silent = _program(SILENT_STREAM, f"unix:{scratch}/bare.sock")
+        pinging = _program(PING_PONG)
         service = stub(scratch)
         until(lambda: _pid(service) > 0, 30, "the rank did not attach")
         time.sleep(SETTLE_SECONDS)
-        pid = _pid(service)
-        before = cpu_seconds(pid)
+        pids = (_pid(service), silent.pid, pinging.pid)
+        before = [cpu_seconds(pid) for pid in pids]
         time.sleep(SECONDS)
-        used = cpu_seconds(pid) - before
-    return [ratio(TOPIC, "CPU of a core", 100 * used / SECONDS, 0.1, "%")]
+        used = [cpu_seconds(pid) - start for pid, start in zip(pids, before, strict=True)]
+        for process in (silent, pinging, server):
+            process.kill()
+            process.wait()
+    agent, stream, ping = (100 * seconds / SECONDS for seconds in used)
+    return [
+        ratio(TOPIC, "CPU of a core", agent, 0.1, "%"),
+        Result(TOPIC, "a gRPC stream that is open and silent", f"{stream:.3g} %"),
+        Result(TOPIC, "a bare socket ping-pong at 1 Hz", f"{ping:.3g} %"),
+    ]
+
+
+def _program(text: str, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", text, *arguments])
 
 
 def _pid(service: object) -> int:

@@ -1,4 +1,10 @@
-"""Runs every benchmark, writes docs/benchmarks.md; exit code 1 where a target is missed."""
+"""Runs every benchmark and writes docs/benchmarks.md.
+
+    run.py [--strict] [NAME...]
+
+With names, runs only those and writes nothing. A missed target is shown; with --strict it also
+gives exit code 1, which is for a quiet machine: a shared one misses targets for its own reasons.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +25,7 @@ BENCHMARKS = (step_cost, agent_cost, startup, crash_to_exec, lateness, daemon_co
 
 def main() -> int:
     """All of them, or those named on the command line."""
-    wanted = set(sys.argv[1:])
+    wanted = set(sys.argv[1:]) - {"--strict"}
     found: list[results.Result] = []
     for benchmark in BENCHMARKS:
         if wanted and benchmark.__name__ not in wanted:
@@ -32,7 +38,8 @@ def main() -> int:
             print(result)
     else:
         results.write(found)
-    return 1 if any(result.met is False for result in found) else 0
+    missed = any(result.met is False for result in found)
+    return 1 if missed and "--strict" in sys.argv else 0
 
 
 if __name__ == "__main__":
