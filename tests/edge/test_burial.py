@@ -141,13 +141,20 @@ async def orphan_of(here: World, path: Path, *args: str) -> tuple[ProcessId, Pro
     return main, orphan
 
 
+def seen(family: Family) -> set[ProcessId]:
+    """Whom it takes for a member now."""
+    table = ProcessTable.scan()
+    family.observe(table)
+    return family.members(table)
+
+
 def test_a_double_fork_is_found_by_its_marker_when_it_becomes_our_child(tmp_path: Path) -> None:
     async def story() -> None:
         async with world() as here:
             main, orphan = await orphan_of(here, tmp_path / "pid", "stay")
             family = Family(main, "w-7")
-            family.observe(ProcessTable.scan())
-            assert family.members(ProcessTable.scan()) == {main, orphan}
+            # Its environment is read in a thread: one of the next looks knows.
+            await until(lambda: seen(family) == {main, orphan})
             other = Family(await here.python(SLEEP), "w-8")
             other.observe(ProcessTable.scan())
             assert other.members(ProcessTable.scan()) == {other.main}

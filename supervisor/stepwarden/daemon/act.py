@@ -32,6 +32,7 @@ from stepwarden.edge.page_home import make_page_dir, remove_page_dir
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.reaper import Reaper
+from stepwarden.edge.traces import TraceReader
 
 SPAWN_LIMIT_SECONDS = 10.0
 """A start whose exec takes longer (dead network path, locked file) has failed."""
@@ -90,6 +91,7 @@ class Actor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._inherited: dict[str, list[LifeRecord]] = {}
         self._nobodys: list[asyncio.Task[None]] = []
+        self._traces = TraceReader()
         self._watch = ExitWatch(self._rank_ended)
         self._units: dict[str, Unit] = {}
         self._loop: LoopPort | None = None
@@ -199,7 +201,7 @@ class Actor:
             self._note(Event(Kind.DAEMON, text, record.worker, record.incarnation))
 
     def _born(self, life: Life, process: ProcessId) -> None:
-        life.family = Family(process, life.name, life.page_dir, self._mains)
+        life.family = Family(process, life.name, life.page_dir, self._mains, self._traces)
         life.main = process
         life.exit = self.reaper.exit_of(process)
         number = str(life.incarnation)
@@ -276,7 +278,8 @@ class Actor:
 
     def _family_of(self, record: LifeRecord) -> Family:
         main = ProcessId(record.pid, record.start_ticks)
-        return Family(main, record.incarnation, Path(record.page_dir), self._mains)
+        page_dir = Path(record.page_dir)
+        return Family(main, record.incarnation, page_dir, self._mains, self._traces)
 
     async def _bury(
         self, unit: Unit, families: list[tuple[Family, str]], grace: float

@@ -15,9 +15,11 @@ from stepwarden.edge.family import Family
 from stepwarden.edge.process_probe import alive
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.signals import send
+from stepwarden.waiting import timeout_for
 
 _FIRST_LOOK = 0.005  # seconds to the first look for new members; each wait doubles
 _SLOWEST_LOOK = 0.5  # ends are seen at once; this is for members born meanwhile
+_SEARCH_SECONDS = 10.0  # for one look at the environments of strangers
 _WATCHED = 64  # descriptors of ours that one burial may take; the looks find the rest
 _NAMED = 10  # pids in one sentence
 
@@ -57,6 +59,7 @@ class _Burial:
         self._report = report
         self._table = ProcessTable([])
         self._said_blind = False
+        self._said_unread: frozenset[ProcessId] = frozenset()
 
     def look(self) -> set[ProcessId]:
         """A fresh snapshot; the members that can still run.
@@ -87,7 +90,7 @@ class _Burial:
         while True:
             members = self.look()
             # Before it may be said that all are gone, those without known ancestry are looked for.
-            if (not members or not done) and await self._family.search(self._table):
+            if (not members or not done) and await self._search():
                 members = self.look()
             if not members:
                 return True
@@ -104,6 +107,16 @@ class _Burial:
             wait = earliest(deadline, Deadline.after(now, pause)).remaining(now)
             await _until_gone(members, wait)
             pause = min(2 * pause, _SLOWEST_LOOK)
+
+    async def _search(self) -> bool:
+        """True where members without known ancestry were found."""
+        deadline = Deadline.after(self._clock.monotonic(), _SEARCH_SECONDS)
+        found = await self._family.search(self._table, timeout_for(deadline, self._clock))
+        unread = self._family.unread
+        if unread - self._said_unread:
+            self._said_unread |= unread
+            self._report(f"cannot be looked at, and so not taken for ours: {_named(unread)}")
+        return found
 
     def _signal(self, members: Collection[ProcessId], sig: int) -> None:
         sent = [process for process in sorted(members) if send(process, sig)]

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from pathlib import Path
 
 from stepwarden.core.evidence import ProcessId
-from stepwarden.edge import traces
 from stepwarden.edge.process_table import Proc, ProcessTable
 from stepwarden.edge.signals import is_untouchable
+from stepwarden.edge.traces import Answer, TraceReader
 
 
 def _nobody() -> Collection[int]:
@@ -27,7 +28,8 @@ class Family:
 
     `incarnation`: the value of its marker in the environment. `page_dir`: where its pages lie.
     `barred`: gives the pids of other families' main processes; they and their descendants are
-    never members, nor is the supervisor itself.
+    never members, nor is the supervisor itself. `traces`: reads environments and mappings for it;
+    None: a reader of its own.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Family:
         incarnation: str,
         page_dir: Path | None = None,
         barred: Callable[[], Collection[int]] = _nobody,
+        traces: TraceReader | None = None,
     ) -> None:
         self.main = main
         self._incarnation = incarnation
@@ -43,7 +46,10 @@ class Family:
         self._barred = barred
         self._known: set[ProcessId] = {main}
         self._sessions: dict[int, int] = {}  # session: start ticks of its leader
+        self._traces = TraceReader() if traces is None else traces
+        self._asked: dict[ProcessId, Future[Answer]] = {}  # orphans whose environment is read now
         self._strangers: set[ProcessId] = set()  # orphans whose environment was read once
+        self.unread: frozenset[ProcessId] = frozenset()
 
     @property
     def known(self) -> frozenset[ProcessId]:
@@ -87,10 +93,11 @@ class Family:
             if (entry := table.find(process)) is not None and not entry.gone
         }
 
-    async def search(self, table: ProcessTable) -> bool:
+    async def search(self, table: ProcessTable, timeout: float | None) -> bool:
         """Look at every process younger than main for our marker and pages; True: some were found.
 
-        Costly, for burying only; the loop gets its turns meanwhile.
+        Costly, for burying only; the loop gets its turns meanwhile. `unread` names those that could
+        not be looked at within `timeout` seconds; they hang in the kernel, as a rule.
         """
         barred = table.descendants(
             entry.process for pid in self._barred() if (entry := table.by_pid.get(pid))
@@ -103,7 +110,10 @@ class Family:
             and entry.process not in self._known
             and entry.process not in barred
         ]
-        found = await traces.search(suspects, self._incarnation, self._page_dir)
+        found, unread = await self._traces.search(
+            suspects, self._incarnation, self._page_dir, timeout
+        )
+        self.unread = frozenset(unread)
         adopted = [process for process in found if self.adopt(process)]
         return bool(adopted)
 
@@ -129,13 +139,29 @@ class Family:
         }
 
     def _marked_orphans(self, table: ProcessTable, barred: frozenset[int]) -> set[ProcessId]:
-        """Children that the kernel gave to us, the subreaper, and that carry our marker."""
+        """Children that the kernel gave to us, the subreaper, and that carry our marker.
+
+        What is asked with one snapshot is answered by one of the next: nothing here may block.
+        """
         orphans = {
             entry.process
             for entry in table.children(os.getpid())
             if entry.pid not in barred and entry.process not in self._known
         }
-        unread = orphans - self._strangers
-        marked = {process for process in unread if traces.is_marked(process, self._incarnation)}
-        self._strangers = (self._strangers & orphans) | (unread - marked)
+        self._strangers &= orphans
+        marked = self._answered() & orphans
+        for process in orphans - self._strangers - self._asked.keys() - marked:
+            self._asked[process] = self._traces.ask(process, self._incarnation)
+        return marked
+
+    def _answered(self) -> set[ProcessId]:
+        marked: set[ProcessId] = set()
+        for process, answer in list(self._asked.items()):
+            if not answer.done():
+                continue
+            del self._asked[process]
+            if answer.result():
+                marked.add(process)
+            elif answer.result() is False:
+                self._strangers.add(process)  # else it hangs, and is asked about again
         return marked
