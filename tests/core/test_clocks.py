@@ -174,7 +174,7 @@ def test_our_own_pauses_push_both_limits_out() -> None:
 
 
 def test_a_lease_pushes_out_what_runs_beside_it_and_has_a_clock_of_its_own() -> None:
-    leased = replace(UP, steps=(STEP,), lease=Lease("weight swap", 95.0, 120.0))
+    leased = replace(UP, steps=(STEP,), leases=(Lease("weight swap", 95.0, 120.0),))
     found = clocks({"0": leased})
     assert found["0", Cause.STEP].deadline.at == pytest.approx(90.0 + 42.8 + 120.0)
     lease = found["0", Cause.LEASE]
@@ -184,7 +184,7 @@ def test_a_lease_pushes_out_what_runs_beside_it_and_has_a_clock_of_its_own() -> 
 
 def test_a_lease_is_capped() -> None:
     capped = replace(POLICY, lease_cap=60.0)
-    leased = replace(UP, steps=(STEP,), lease=Lease("swap", 95.0, 1e9))
+    leased = replace(UP, steps=(STEP,), leases=(Lease("swap", 95.0, 1e9),))
     found = clocks({"0": leased}, policy=capped)
     assert found["0", Cause.STEP].deadline.at == pytest.approx(90.0 + 42.8 + 60.0)
     assert found["0", Cause.LEASE].budget == 60.0
@@ -192,7 +192,7 @@ def test_a_lease_is_capped() -> None:
 
 
 def test_a_lease_that_was_given_back_has_no_clock_and_leaves_its_share() -> None:
-    leased = replace(UP, steps=(STEP,), lease=Lease("swap", 95.0, 120.0, end=98.0))
+    leased = replace(UP, steps=(STEP,), leases=(Lease("swap", 95.0, 120.0, end=98.0),))
     found = clocks({"0": leased})
     assert ("0", Cause.LEASE) not in found
     assert found["0", Cause.STEP].deadline.at == pytest.approx(90.0 + 42.8 + 3.0)
@@ -201,7 +201,6 @@ def test_a_lease_that_was_given_back_has_no_clock_and_leaves_its_share() -> None
 @pytest.mark.parametrize(
     ("lease", "since", "seconds"),
     [
-        (None, 0.0, 0.0),
         (Lease("x", 10.0, 20.0), 0.0, 20.0),  # wholly after the clock began
         (Lease("x", 10.0, 20.0), 15.0, 15.0),  # partly before
         (Lease("x", 10.0, 20.0), 40.0, 0.0),  # wholly before
@@ -211,10 +210,46 @@ def test_a_lease_that_was_given_back_has_no_clock_and_leaves_its_share() -> None
         (Lease("x", 10.0, -5.0), 0.0, 0.0),
     ],
 )
-def test_the_share_of_a_lease(lease: Lease | None, since: float, seconds: float) -> None:
-    assert lease_seconds(lease, since, cap=100.0) == seconds
-    if lease is not None:
-        assert 0.0 <= granted_seconds(lease, 100.0) <= 100.0
+def test_the_share_of_a_lease(lease: Lease, since: float, seconds: float) -> None:
+    assert lease_seconds([lease], since, cap=100.0) == seconds
+    assert 0.0 <= granted_seconds(lease, 100.0) <= 100.0
+
+
+@pytest.mark.parametrize(
+    ("spans", "seconds"),
+    [
+        ([], 0.0),
+        ([(10.0, 20.0, None), (40.0, 30.0, None)], 50.0),
+        ([(40.0, 30.0, None), (10.0, 20.0, None)], 50.0),  # in whatever order
+        ([(10.0, 20.0, None), (15.0, 5.0, None)], 20.0),  # one inside the other
+        ([(10.0, 20.0, None), (25.0, 20.0, None)], 35.0),  # overlapping
+        ([(10.0, 90.0, 20.0), (15.0, 15.0, None)], 20.0),  # given back, the other goes on
+        ([(10.0, 80.0, None), (200.0, 80.0, None)], 100.0),  # capped once, not each
+        ([(-50.0, 60.0, None), (30.0, 5.0, 32.0)], 12.0),  # from the begin of the clock on
+    ],
+)
+def test_several_leases_count_for_the_time_that_any_of_them_covers(
+    spans: list[tuple[float, float, float | None]], seconds: float
+) -> None:
+    leases = [Lease("x", begin, length, end) for begin, length, end in spans]
+    assert lease_seconds(leases, 0.0, cap=100.0) == seconds
+
+
+def test_a_second_lease_never_brings_a_deadline_nearer() -> None:
+    """1800 s granted and used for 1500 s; a minute later 1200 s more, which is 1800 s in all."""
+    loading = replace(UP, phase="loading")
+    first = Lease("load", 5.0, 1800.0)
+    used = replace(first, end=1505.0)
+    second = Lease("warm", 1565.0, 1200.0)
+
+    def deadline(now: float, *leases: Lease) -> float | None:
+        rank = replace(loading, leases=leases)
+        found = clocks({"0": rank}, ready=False, came_up=frozenset(), now=now)
+        return found["0", Cause.STARTUP].deadline.at
+
+    assert deadline(100.0, first) == 5.0 + 600.0 + 1800.0
+    assert deadline(1505.0, used) == 5.0 + 600.0 + 1500.0
+    assert deadline(1565.0, used, second) == 5.0 + 600.0 + 1800.0
 
 
 @pytest.mark.parametrize("override", [None, 0.0, 10.0, 1e6])

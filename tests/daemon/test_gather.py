@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stepwarden.core.evidence import ProcessId
-from stepwarden.core.heartbeat import BeatFacts
+from stepwarden.core.evidence import Lease, ProcessId
+from stepwarden.core.heartbeat import BeatFacts, LeaseFacts
 from stepwarden.daemon.gather import evidence_of, read_pages, take_beat
+from stepwarden.daemon.leases import KEPT_LEASES
 from stepwarden.daemon.life import Life
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_probe import identify
@@ -95,6 +96,78 @@ def test_a_lease_that_the_page_shows_no_more_keeps_its_end(life: Life, tmp_path:
         now = time.monotonic()
         read_pages(life, lambda _: True, now)
         read_pages(life, lambda _: True, now + 1.0)
-        over = evidence_of(life).ranks["0"].lease
-        assert over is not None
+        rank = evidence_of(life).ranks["0"]
+        assert rank.lease is None
+        (over,) = rank.leases
         assert (over.begin, over.end) == (held.begin, now)
+
+
+SWAPPER = """
+import sys
+from stepwarden_agent import Agent
+agent = Agent.from_env()
+held = []
+print("ready", flush=True)
+for line in sys.stdin:
+    name, seconds = line.split()
+    if float(seconds):
+        held.append(agent.lease(name, float(seconds)))
+    else:
+        held.pop().release()
+    print("done", flush=True)
+"""
+
+
+def test_leases_add_up_whichever_the_page_shows(life: Life, tmp_path: Path) -> None:
+    """The agent shows the one that runs out last; a shorter one beside it may be shown again."""
+    with engine(SWAPPER, agent_environment(pages=tmp_path)) as process:
+        assert process.stdin is not None
+        assert line_from(process) == "ready"
+
+        def after(line: str) -> tuple[Lease, ...]:
+            assert process.stdin is not None
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            assert line_from(process) == "done"
+            read_pages(life, lambda _: True, time.monotonic())
+            return evidence_of(life).ranks["0"].leases
+
+        assert [lease.seconds for lease in after("load 60")] == [60.0]
+        both = after("swap 90")
+        assert [(lease.seconds, lease.end is None) for lease in both] == [(60, False), (90, True)]
+        again = after("swap 0")
+        assert [(lease.seconds, lease.end is None) for lease in again] == [(60, True), (90, False)]
+        assert again[0].begin == both[0].begin
+        over = after("load 0")
+        assert all(lease.end is not None for lease in over)
+        assert evidence_of(life).ranks["0"].lease is None
+
+
+def test_without_a_page_the_beats_tell_of_each_lease_in_turn(life: Life) -> None:
+    def told(seq: int, lease: LeaseFacts | None, now: float) -> list[tuple[str, float | None]]:
+        facts = BeatFacts("0", seq, 70, 5, float(seq), False, lease=lease)
+        take_beat(life, facts, now)
+        return [(one.name, one.end) for one in evidence_of(life).ranks["0"].leases]
+
+    load, swap = LeaseFacts("load", 1.0, 60.0), LeaseFacts("swap", 3.0, 9.0)
+    assert told(1, load, 110.0) == [("load", None)]
+    assert told(2, load, 111.0) == [("load", None)]
+    assert told(3, swap, 112.0) == [("load", 112.0), ("swap", None)]
+    assert told(4, None, 113.0) == [("load", 112.0), ("swap", 113.0)]
+    assert told(5, load, 114.0) == [("load", None), ("swap", 113.0)]
+
+
+def test_only_the_newest_leases_are_remembered(life: Life) -> None:
+    for seq in range(1, 60):
+        facts = BeatFacts("0", seq, 70, 5, float(seq), False, lease=LeaseFacts("x", seq, 1.0))
+        take_beat(life, facts, 100.0 + seq)
+    leases = evidence_of(life).ranks["0"].leases
+    assert len(leases) == KEPT_LEASES
+    assert leases[-1].begin == 159.0
+
+
+def test_a_new_process_of_a_rank_has_no_leases_of_the_former(life: Life) -> None:
+    lease = LeaseFacts("load", 1.0, 60.0)
+    take_beat(life, BeatFacts("0", 1, 70, 5, 1.0, False, lease=lease), 110.0)
+    take_beat(life, BeatFacts("0", 1, 71, 6, 1.0, False), 111.0)
+    assert evidence_of(life).ranks["0"].leases == ()

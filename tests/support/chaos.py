@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -41,6 +42,7 @@ from stepwarden.core.policy import (
 from stepwarden.core.verdict import Suspicion
 from stepwarden.core.worker import Outcome, WorkerState
 from stepwarden.daemon import gather
+from stepwarden.daemon.leases import KEPT_LEASES
 from stepwarden.daemon.life import Life
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.page_view import PageView
@@ -121,6 +123,7 @@ class Rank:
             overflows=0,
             closed=self.bye,
             in_motion=False,
+            lease_stamp=self.lease.begin if self.lease else 0.0,
         )
 
     def beat(self, now: float) -> BeatFacts:
@@ -195,7 +198,7 @@ class Chaos:
         self.turns = 0
         self.counts: dict[str, int] = {}
         self.seen_events: dict[str, int] = {}
-        self.leased: set[str] = set()  # ranks that have held a lease in this life
+        self.leased: dict[str, list[Lease]] = {}  # by rank: all that it has held in this life
         self.pid = 100
         self.life: Life | None = None
         self.pages = Pages()
@@ -323,7 +326,7 @@ class Chaos:
         assert action.incarnation == before.incarnation + 1
         self.tree_alive = True
         self.first_ready = None
-        self.leased = set()
+        self.leased = {}
         self.old_beats = [b for rank in self.pages.ranks.values() for b in rank.sent][-20:]
         self.pages = Pages()
         self.life = Life(
@@ -361,6 +364,28 @@ class Chaos:
     def lost(self, since: float) -> float:
         """Seconds since then in which the loop stood still, by the model's own count."""
         return sum(max(0.0, end - max(since, begin)) for begin, end in self.pauses)
+
+    def leased_since(self, name: str, since: float) -> float:
+        """Seconds since then that any lease of the rank covers, counted in small pieces."""
+        cap = self.policy.lease_cap
+        spans = []
+        for lease in self.leased.get(name, [])[-KEPT_LEASES:]:
+            last = lease.begin + min(lease.seconds, cap)
+            last = last if lease.end is None else min(last, lease.end)
+            spans.append((max(since, lease.begin), last))
+        edges = sorted({edge for span in spans for edge in span})
+        pieces = [
+            after - before
+            for before, after in pairwise(edges)
+            if any(begin <= before and after <= end for begin, end in spans)
+        ]
+        return min(cap, sum(pieces))
+
+    def deadlines(self) -> dict[tuple[str, str, int], float]:
+        """When each clock that runs now ends."""
+        seen = self.evidence()
+        running = turn.clocks_of(self.state, self.policy, seen, self.awareness, self.now)
+        return {clock.key: clock.deadline.at or 0.0 for clock in running}
 
     def note_transition(self, event: Event) -> None:
         if event.to_state == "HEALTHY" and self.first_ready is None:
@@ -471,13 +496,14 @@ class Chaos:
         self.check_condemned(event, before, seen)
 
     def check_late(self, event: Event, seen: WorkerEvidence) -> None:
-        """The deadline has really passed, by the model's own arithmetic; a lease only adds."""
+        """The deadline has really passed, by the model's own arithmetic; leases only add."""
         policy, life = self.policy, self.life
         assert life is not None
         if event.cause == "startup":
             began = life.ranks[event.rank].attached_at if event.rank else life.spawned_at
             limit = policy.startup
             began = min(began, life.spawned_at) if not self.state.ready else began
+            limit += self.leased_since(event.rank, began)
         elif event.cause == "heartbeat":
             rank = seen.ranks.get(event.rank)
             signs = [rank] if rank else list(seen.ranks.values())
@@ -486,6 +512,7 @@ class Chaos:
         elif event.cause == "step":
             step = seen.ranks[event.rank].steps[0]
             began, limit = step.begin, policy.step_budget(step.num_seqs, None).seconds
+            limit += self.leased_since(event.rank, began)
         elif event.cause == "lease":
             lease = seen.ranks[event.rank].lease
             assert lease is not None
@@ -657,9 +684,21 @@ def lease_or_give_back(world: Chaos, first: int, second: int) -> None:
     rank = world.some_rank(first)
     if rank is None or rank.frozen:
         return
-    rank.lease = None if rank.lease else Lease("swap", world.now, second / 4.0)
-    world.leased.add(rank.name)
-    send(world, rank)
+    had = world.leased.setdefault(rank.name, [])
+    if rank.lease is not None:
+        had[-1] = replace(rank.lease, end=world.now)
+        rank.lease = None
+        send(world, rank)
+    elif not had or had[-1].begin < world.now:
+        before = world.deadlines()
+        rank.lease = Lease("swap", world.now, second / 4.0)
+        had.append(rank.lease)
+        send(world, rank)
+        after = world.deadlines()
+        for key in before.keys() & after.keys():
+            if key[1] in {"heartbeat", "lease"}:  # these begin anew
+                continue
+            assert after[key] >= before[key] - EPSILON, "a lease brought a deadline nearer"
 
 
 def queue_work(world: Chaos, first: int, _: int) -> None:

@@ -146,7 +146,7 @@ class FakeRank:
             steps_begun=self._begun,
             steps_ended=len(self._ended),
             last_ended=tuple(self._ended[-KEPT_ENDED:]),
-            lease=self.lease,
+            leases=() if self.lease is None else (self.lease,),
             work=self.work,
             cpu=cpu,
             bye=self.bye,

@@ -2,7 +2,8 @@
 
 A clock belongs to a subject (a rank, or the worker as a whole) and a cause. It starts at a real
 beginning (step begin, spawn, last sign of life), never at a message or an enqueue. Two things
-push its end out, each by a stated amount: pauses of our own loop, and a lease up to its cap.
+push its end out, each by a stated amount: pauses of our own loop, and the leases of its rank, all
+of them together up to the cap.
 
     startup    from spawn (or a rank's attach) until it is past loading and warm-up
     step       from the begin of the oldest open step of a rank that has come up
@@ -15,7 +16,7 @@ push its end out, each by a stated amount: pauses of our own loop, and a lease u
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -37,6 +38,8 @@ class Cause(StrEnum):
     RANK_EXIT = "rank_exit"  # an attached rank ended without a bye
     SPAWN = "spawn"  # it could not be started
 
+
+Leases = tuple[Lease, ...]
 
 WORKER = ""
 """The subject of a clock that belongs to no single rank."""
@@ -102,7 +105,7 @@ def _all_clocks(scene: Scene) -> Iterator[RunningClock]:
         if name in scene.came_up:
             yield from _rank_clocks(scene, name, rank)
         elif scene.ready:
-            yield _startup(scene, name, rank.attached_at, rank.lease)
+            yield _startup(scene, name, rank.attached_at, rank.leases)
     if scene.ready and not ranks and scene.policy.agent == AGENT_REQUIRED:
         yield _no_agent_left(scene)
     if scene.ready:
@@ -112,23 +115,23 @@ def _all_clocks(scene: Scene) -> Iterator[RunningClock]:
 def _worker_startup(scene: Scene, ranks: dict[str, RankEvidence]) -> Iterator[RunningClock]:
     loading = [name for name in ranks if name not in scene.came_up]
     for name in loading or [WORKER]:
-        lease = ranks[name].lease if name in ranks else None
-        yield _startup(scene, name, scene.spawned_at, lease)
+        leases = ranks[name].leases if name in ranks else ()
+        yield _startup(scene, name, scene.spawned_at, leases)
 
 
-def _startup(scene: Scene, subject: str, began: float, lease: Lease | None) -> RunningClock:
+def _startup(scene: Scene, subject: str, began: float, leases: Leases) -> RunningClock:
     policy = scene.policy
     limit = _Limit(policy.startup, policy.startup_cap(), f"startup budget {policy.startup:g} s")
-    return _clock(scene, subject, Cause.STARTUP, began, limit, lease)
+    return _clock(scene, subject, Cause.STARTUP, began, limit, leases)
 
 
 def _rank_clocks(scene: Scene, name: str, rank: RankEvidence) -> Iterator[RunningClock]:
     if rank.oldest is not None:
-        yield _step(scene, name, rank.oldest, rank.lease)
+        yield _step(scene, name, rank.oldest, rank.leases)
     if rank.oldest is None or not rank.page_readable:
         limit = _heartbeat_limit(scene.policy)
-        yield _clock(scene, name, Cause.HEARTBEAT, last_sign(rank), limit, rank.lease)
-    if rank.lease is not None and rank.lease.end is None:
+        yield _clock(scene, name, Cause.HEARTBEAT, last_sign(rank), limit, rank.leases)
+    if rank.lease is not None:
         yield _lease(scene, name, rank.lease)
 
 
@@ -143,7 +146,7 @@ def last_sign(rank: RankEvidence) -> float:
     return max(sign for sign in signs if sign is not None)
 
 
-def _step(scene: Scene, name: str, step: Step, lease: Lease | None) -> RunningClock:
+def _step(scene: Scene, name: str, step: Step, leases: Leases) -> RunningClock:
     policy = scene.policy
     budget = policy.step_budget(step.num_seqs, step.num_tokens)
     seconds, text = budget.seconds, budget.arithmetic
@@ -151,7 +154,7 @@ def _step(scene: Scene, name: str, step: Step, lease: Lease | None) -> RunningCl
         # The first step of a process captures graphs and compiles kernels.
         seconds, text = policy.first_step, f"first step allowance {policy.first_step:g} s"
     limit = _Limit(seconds, policy.step_cap(seconds), text)
-    return _clock(scene, name, Cause.STEP, step.begin, limit, lease, step)
+    return _clock(scene, name, Cause.STEP, step.begin, limit, leases, step)
 
 
 def _lease(scene: Scene, name: str, lease: Lease) -> RunningClock:
@@ -161,14 +164,14 @@ def _lease(scene: Scene, name: str, lease: Lease) -> RunningClock:
     if granted < lease.seconds:
         text += f", capped at {granted:g} s"
     limit = _Limit(granted, policy.step_cap(granted), text)
-    return _clock(scene, name, Cause.LEASE, lease.begin, limit, None)
+    return _clock(scene, name, Cause.LEASE, lease.begin, limit, ())
 
 
 def _no_agent_left(scene: Scene) -> RunningClock:
     signs = [last_sign(rank) for rank in scene.evidence.ranks.values()]
     limit = _heartbeat_limit(scene.policy)
     limit = replace(limit, arithmetic=f"no agent is left; {limit.arithmetic}")
-    return _clock(scene, WORKER, Cause.HEARTBEAT, max([scene.spawned_at, *signs]), limit, None)
+    return _clock(scene, WORKER, Cause.HEARTBEAT, max([scene.spawned_at, *signs]), limit, ())
 
 
 def _scheduler(scene: Scene, ranks: dict[str, RankEvidence]) -> Iterator[RunningClock]:
@@ -184,7 +187,7 @@ def _scheduler(scene: Scene, ranks: dict[str, RankEvidence]) -> Iterator[Running
         text = f"{rank.work.unfinished} requests wait and no step begins; {budget.arithmetic}"
         began = max([rank.work.since, *stepped])
         limit = _Limit(seconds, scene.policy.step_cap(seconds), text)
-        yield _clock(scene, name, Cause.SCHEDULER, began, limit, rank.lease)
+        yield _clock(scene, name, Cause.SCHEDULER, began, limit, rank.leases)
 
 
 def _clock(
@@ -193,11 +196,11 @@ def _clock(
     cause: Cause,
     began: float,
     limit: _Limit,
-    lease: Lease | None,
+    leases: Leases,
     step: Step | None = None,
 ) -> RunningClock:
     pushed = scene.awareness.lost(began, scene.now)
-    pushed += lease_seconds(lease, began, scene.policy.lease_cap)
+    pushed += lease_seconds(leases, began, scene.policy.lease_cap)
     return RunningClock(
         subject=subject,
         cause=cause,
@@ -216,10 +219,20 @@ def granted_seconds(lease: Lease, cap: float) -> float:
     return max(0.0, min(lease.seconds, cap))
 
 
-def lease_seconds(lease: Lease | None, since: float, cap: float) -> float:
-    """By how much a lease pushes out a clock that began at `since`: its share after `since`."""
-    if lease is None:
-        return 0.0
+def lease_seconds(leases: Iterable[Lease], since: float, cap: float) -> float:
+    """By how much leases push out a clock that began at `since`, at most `cap` in all.
+
+    What counts is the time after `since` that at least one of them was granted. A lease that is
+    given back counts until then; a new one only ever adds to what others have granted.
+    """
+    spans = ((max(since, lease.begin), _granted_until(lease, cap)) for lease in leases)
+    total, covered = 0.0, since
+    for begin, end in sorted(spans):
+        total += elapsed(max(begin, covered), end)
+        covered = max(covered, end)
+    return min(total, cap)
+
+
+def _granted_until(lease: Lease, cap: float) -> float:
     last = lease.begin + granted_seconds(lease, cap)
-    end = last if lease.end is None else min(lease.end, last)
-    return elapsed(max(since, lease.begin), end)
+    return last if lease.end is None else min(lease.end, last)

@@ -87,7 +87,8 @@ class RankEvidence:
     `beat_at`: when the last beat arrived. `moved_at`: when its page was last seen to move (tick,
     step begun or ended); None without a readable page. `stepped_at`: when a step was last seen to
     begin or end. `bye`: it said a clean end.
-    `lost`: its process ended; with `bye` that is a clean end.
+    `lost`: its process ended; with `bye` that is a clean end. `leases`: the newest few of its
+    process, the oldest first; at most one is still held.
     """
 
     attached_at: float
@@ -101,7 +102,7 @@ class RankEvidence:
     steps_begun: int = 0
     steps_ended: int = 0
     last_ended: tuple[EndedStep, ...] = ()  # the newest few, the oldest first
-    lease: Lease | None = None
+    leases: tuple[Lease, ...] = ()
     work: Work | None = None
     cpu: CpuSample | None = None
     bye: bool = False
@@ -111,6 +112,11 @@ class RankEvidence:
     def oldest(self) -> Step | None:
         """The step whose deadline counts; None when nothing is in flight."""
         return self.steps[0] if self.steps else None
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease that is held now."""
+        return next((lease for lease in self.leases if lease.end is None), None)
 
     @property
     def starting_up(self) -> bool:

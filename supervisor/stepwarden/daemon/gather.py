@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from stepwarden.core.clocks import WORKER
-from stepwarden.core.deadline import apart, elapsed
+from stepwarden.core.deadline import elapsed
 from stepwarden.core.event import Event, Kind
-from stepwarden.core.evidence import CpuSample, Lease, ProcessId, RankEvidence, WorkerEvidence
+from stepwarden.core.evidence import CpuSample, ProcessId, RankEvidence, WorkerEvidence
 from stepwarden.core.heartbeat import BeatFacts, RankBeats, accept
 from stepwarden.core.sentences import rank_name
+from stepwarden.daemon.leases import NotedLease, leases_of, note, note_name
 from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.edge.page_reader import PageView
 from stepwarden.edge.process_probe import cpu_sample, identify
@@ -24,8 +25,6 @@ NOTHING = WorkerEvidence()
 
 MAX_RANKS = 1024
 """More ranks than this are not taken from one worker: no engine has them, a fault might."""
-
-_SAME_STAMP = 0.001  # seconds; page and beat carry the same stamp, rounded differently
 
 
 def take_beat(life: Life, facts: BeatFacts, now: float) -> bool:
@@ -41,6 +40,7 @@ def take_beat(life: Life, facts: BeatFacts, now: float) -> bool:
     _note_steps(memory, before, now)
     if before is not None and before.process != memory.beats.process:
         _new_session(memory, now)
+    _note_told_lease(memory, now)
     return before is None or before.phase != facts.phase or facts.bye or facts.lease is not None
 
 
@@ -70,7 +70,7 @@ def _told(life: Life, kind: Kind, sentence: str, rank: str, pid: int | None) -> 
 def _new_session(memory: RankMemory, now: float) -> None:
     memory.attached_at = now
     memory.process = None
-    memory.lease_over = None
+    memory.leases = ()
     memory.lost = False
     memory.announced = False
     memory.parted = False
@@ -104,8 +104,9 @@ def read_pages(life: Life, watch: Watch, now: float) -> None:
         memory = life.ranks.setdefault(name, RankMemory(attached_at=now))
         _note_page(memory, view, now)
     for name, memory in life.ranks.items():
-        if name not in views:
+        if name not in views and memory.page is not None:
             memory.page = None
+            _note_told_lease(memory, now)
         _note_process(life, memory, watch)
 
 
@@ -122,18 +123,25 @@ def _note_page(memory: RankMemory, view: PageView, now: float) -> None:
         memory.moved_at = max(view.tick_at, memory.moved_at or view.tick_at)
     if view.steps_begun and (view.in_motion or marks[1:] != memory.page_marks[1:]):
         memory.stepped_at = now
-    _note_lease(memory, view, now)
+    shown = None if view.lease is None else NotedLease(view.lease_stamp, view.lease)
+    memory.leases = note(memory.leases, shown, now)
     memory.page_marks = marks
     memory.page = view
 
 
-def _note_lease(memory: RankMemory, view: PageView, now: float) -> None:
-    """Remember a lease that the page showed and shows no more, with its end."""
-    held = memory.page.lease if memory.page is not None else None
-    if view.lease is not None:
-        memory.lease_over = None
-    elif held is not None:
-        memory.lease_over = replace(held, end=now)
+def _note_told_lease(memory: RankMemory, now: float) -> None:
+    """The page is newer than any beat and says which lease is held; the beat knows its name."""
+    beats = memory.beats
+    if beats is None:
+        return
+    held, facts = beats.lease, beats.last.lease
+    told = None
+    if held is not None and held.end is None and facts is not None:
+        told = NotedLease(facts.begin, held)
+    if memory.page is None:
+        memory.leases = note(memory.leases, told, now)
+    elif told is not None:
+        memory.leases = note_name(memory.leases, told, now)
 
 
 def _note_process(life: Life, memory: RankMemory, watch: Watch) -> None:
@@ -207,6 +215,7 @@ def _rank(memory: RankMemory) -> RankEvidence:
         stepped_at=memory.stepped_at,
         cpu=memory.cpu,
         lost=memory.lost,
+        leases=leases_of(memory.leases),
     )
     if page is not None:
         return replace(
@@ -217,7 +226,6 @@ def _rank(memory: RankMemory) -> RankEvidence:
             steps_begun=page.steps_begun,
             steps_ended=page.steps_begun - len(page.steps),
             last_ended=page.last_ended,
-            lease=_lease(page, memory),
             work=page.work,
             bye=page.closed,
         )
@@ -229,22 +237,6 @@ def _rank(memory: RankMemory) -> RankEvidence:
         steps=beats.steps,
         steps_begun=beats.steps_begun,
         steps_ended=beats.steps_ended,
-        lease=beats.lease,
         work=beats.work,
         bye=beats.bye,
     )
-
-
-def _lease(page: PageView, memory: RankMemory) -> Lease | None:
-    """The page is newer; the beat knows the name, and the end of a lease given back."""
-    told = memory.beats.lease if memory.beats is not None else None
-    held = page.lease
-    if held is None:
-        # Given back: it has pushed deadlines out until its end, and must not jump back to nothing.
-        known = [
-            one for one in (told, memory.lease_over) if one is not None and one.end is not None
-        ]
-        return max(known, key=lambda one: one.begin, default=None)
-    if told is not None and apart(told.begin, held.begin) < _SAME_STAMP:
-        return replace(held, name=told.name)
-    return held

@@ -7,8 +7,9 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stepwarden.core.evidence import CpuSample, Exit, Lease, ProcessId
+from stepwarden.core.evidence import CpuSample, Exit, ProcessId
 from stepwarden.core.heartbeat import RankBeats
+from stepwarden.daemon.leases import Noted
 from stepwarden.edge.family import Family
 from stepwarden.edge.page_reader import PageReader, PageView
 
@@ -23,7 +24,7 @@ class RankMemory:
     page_marks: tuple[int, ...] = ()
     moved_at: float | None = None
     stepped_at: float | None = None
-    lease_over: Lease | None = None
+    leases: Noted = ()
     process: ProcessId | None = None
     lost: bool = False
     cpu: CpuSample | None = None

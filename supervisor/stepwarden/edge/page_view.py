@@ -51,6 +51,7 @@ class PageView:
     overflows: int
     closed: bool
     in_motion: bool
+    lease_stamp: float = 0.0  # begin of `lease` in seconds on the writer's own clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ def build_view(
         overflows=words[layout.W_OVERFLOWS],
         closed=words[layout.W_CLOSED] == 1,
         in_motion=in_motion,
+        lease_stamp=words[layout.W_LEASE_BEGIN_NS] / NANOSECONDS,
     )
 
 
