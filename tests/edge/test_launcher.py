@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from stepwarden.core.evidence import Exit, ProcessId
+from stepwarden.edge import launcher
 from stepwarden.edge.launcher import Launcher, LaunchSpec, SpawnFailed
 from stepwarden.edge.process_probe import alive, identify
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.signals import send
-from support.process_world import BASE_ENV, PYTHON, run, text_of, until, world
+from support.clocks import FakeClock
+from support.process_world import BASE_ENV, PATIENCE, PYTHON, run, text_of, until, world
 
 SLEEP = "import time; time.sleep(600)"
 LOOK_AT_SELF = """
@@ -340,5 +342,75 @@ def test_a_worker_gets_the_limit_of_descriptors_that_it_would_have_without_us(
             await here.start(spec)
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             assert await text_of(told) == f"512 {hard}"
+
+    run(story())
+
+
+def test_no_more_start_side_by_side_than_are_allowed() -> None:
+    """Hundreds of workers at boot: begun together, each would take longer than its limit."""
+
+    async def story() -> None:
+        async with world() as here:
+            await here.launcher.close()
+            here.launcher = Launcher(at_once=2)
+            spec = LaunchSpec(["/bin/sleep", "600"], BASE_ENV)
+            most = 0
+
+            async def count() -> None:
+                nonlocal most
+                while True:
+                    most = max(most, len(_spares()))
+                    await asyncio.sleep(0.001)
+
+            counting = asyncio.create_task(count())
+            await asyncio.gather(*(here.start(spec) for _ in range(30)))
+            counting.cancel()
+            assert 1 <= most <= 3  # the third waits ahead of time, without a request
+
+    run(story())
+
+
+def test_the_limit_of_a_start_begins_with_its_turn(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world() as here:
+            target = _script(tmp_path / "program", "#!/bin/sh\nexit 0\n")
+            holder = await here.python(HOLD_LEASE, target, str(tmp_path / "held"))
+            await text_of(tmp_path / "held")
+            clock = FakeClock()
+            await here.launcher.close()
+            here.launcher = Launcher(clock, at_once=1)
+            blocked = asyncio.create_task(here.start(LaunchSpec([target], BASE_ENV), 600.0))
+            await asyncio.sleep(0)
+            sleeper = LaunchSpec(["/bin/sleep", "600"], BASE_ENV)
+            waiting = asyncio.create_task(here.start(sleeper, PATIENCE))
+            await asyncio.sleep(0)
+            clock.now += 2 * PATIENCE
+            blocked.cancel()
+            assert alive(await waiting)
+            send(holder, signal.SIGKILL)
+
+    run(story())
+
+
+def test_an_exec_that_hangs_gives_its_turn_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "TURN_SECONDS", 0.1)
+
+    async def story() -> None:
+        async with world() as here:
+            target = _script(tmp_path / "program", "#!/bin/sh\nexit 0\n")
+            holder = await here.python(HOLD_LEASE, target, str(tmp_path / "held"))
+            await text_of(tmp_path / "held")
+            await here.launcher.close()
+            here.launcher = Launcher(at_once=1)
+            blocked = asyncio.create_task(here.start(LaunchSpec([target], BASE_ENV), 600.0))
+            await asyncio.sleep(0)
+            await here.start(LaunchSpec(["/bin/sleep", "600"], BASE_ENV))
+            assert not blocked.done()
+            blocked.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await blocked
+            send(holder, signal.SIGKILL)
 
     run(story())

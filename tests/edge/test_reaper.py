@@ -3,7 +3,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from stepwarden.core.evidence import Exit
+from stepwarden.edge import reaper
 from stepwarden.edge.process_table import ProcessTable
 from support.process_world import run, text_of, until, world
 
@@ -59,5 +61,24 @@ def test_signals_and_core_dumps_are_told_apart_from_codes() -> None:
             code = "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0));"
             process = await here.python(code + "os.kill(os.getpid(), 11)")
             assert await here.exit_of(process) == Exit(signal=11)
+
+    run(story())
+
+
+def test_an_exit_without_a_start_time_is_kept_while_a_start_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Out of descriptors nobody can read it; the worker has ended all the same."""
+
+    async def story() -> None:
+        async with world() as here:
+            monkeypatch.setattr(reaper, "read_process", lambda _: None)
+            with here.reaper.expecting():
+                process = await here.python("raise SystemExit(5)")
+                assert await here.exit_of(process) == Exit(code=5)
+                with here.reaper.expecting():
+                    pass
+                assert here.reaper.exit_of(process) == Exit(code=5)
+            assert here.reaper.exit_of(process) is None  # its pid may be another's from now on
 
     run(story())

@@ -182,11 +182,12 @@ class Actor:
         try:
             make_page_dir(life.page_dir)
             await self._write_down(record)
-            process = await self._launcher.spawn(self._spec(unit, life), SPAWN_LIMIT_SECONDS)
+            with self.reaper.expecting():
+                process = await self._launcher.spawn(self._spec(unit, life), SPAWN_LIMIT_SECONDS)
+                self._born(life, process)
         except (SpawnFailed, OSError, ValueError) as error:
             life.spawn_error = str(error)
         else:
-            self._born(life, process)
             self._poke(unit)
             await self._write_down(_with_process(record, process))
         self._poke(unit)

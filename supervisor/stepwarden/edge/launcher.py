@@ -34,6 +34,16 @@ _OUT_OF_THE_WAY = 10  # descriptors from here on cannot collide with those set u
 _ANSWER_BYTES = 8192
 _CLOSE_SECONDS = 1.0
 
+AT_ONCE = 2 * (os.cpu_count() or 1)
+"""So many starts run side by side; the limit of the others begins when it is their turn.
+
+Each costs the start of an interpreter. Were hundreds of them begun together (a host that boots),
+each would take longer than any sensible limit, and none of the paths would be to blame.
+"""
+
+TURN_SECONDS = 1.0
+"""An exec that takes longer waits for a file system, not for a core: the next one may begin."""
+
 
 class SpawnFailed(StepwardenError):
     """The worker could not be started; the text says what failed, where, and the errno."""
@@ -69,8 +79,9 @@ class LaunchSpec:
 class Launcher:
     """Keeps one spare launcher process ready, so that a start costs no interpreter start."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, at_once: int = AT_ONCE) -> None:
         self._clock = SystemClock() if clock is None else clock
+        self._turns = asyncio.Semaphore(at_once)
         self._spare: _Spare | None = None
         self._closed = False
 
@@ -79,11 +90,15 @@ class Launcher:
         self._spare = _Spare.make()
 
     async def spawn(self, spec: LaunchSpec, limit: float) -> ProcessId:
-        """Start a worker and return once it has exec'd, within `limit` seconds.
+        """Start a worker and return once it has exec'd, within `limit` seconds of its turn.
 
         SpawnFailed: it does not run, and its launcher process has ended or has been killed.
         A worker may have ended again before this returns: `Reaper.exit_of` knows.
         """
+        async with _Turn(self._turns):
+            return await self._spawn(spec, limit)
+
+    async def _spawn(self, spec: LaunchSpec, limit: float) -> ProcessId:
         deadline = Deadline.after(self._clock.monotonic(), limit)
         request = spec.encoded()
         try:
@@ -141,6 +156,28 @@ class Launcher:
                 self._spare = _Spare.make()
 
 
+class _Turn:
+    """One place among those that start side by side, for `TURN_SECONDS` at most."""
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places = places
+        self._holds = False
+
+    async def __aenter__(self) -> None:
+        await self._places.acquire()
+        self._holds = True
+        self._timer = asyncio.get_running_loop().call_later(TURN_SECONDS, self._give_back)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._places.release()
+
+
 class _Spare:
     """One launcher process that waits for its request.
 
@@ -168,7 +205,11 @@ class _Spare:
                 raise SpawnFailed(f"cannot make a launcher process: {error}") from None
         ours.setblocking(False)
         # Nobody has reaped it yet, the reaper runs on this very loop: it is there, dead or alive.
-        return cls(identify(pid) or ProcessId(pid, 0), ours)
+        process = identify(pid)
+        if process is None:  # no descriptor is left to look with, and it could never be found again
+            ours.close()  # it ends by that
+            raise SpawnFailed("cannot make a launcher process: it cannot be looked at")
+        return cls(process, ours)
 
     async def exchange(self, request: bytes) -> None:
         """Hand the request over and read the answer up to the end."""

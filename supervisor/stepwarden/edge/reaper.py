@@ -10,7 +10,8 @@ import asyncio
 import ctypes
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.edge.process_table import read_process
@@ -27,6 +28,8 @@ class Reaper:
         self._on_exit = on_exit
         self._loop: asyncio.AbstractEventLoop | None = None
         self._recent: dict[ProcessId, Exit] = {}
+        self._nameless: dict[int, Exit] = {}  # by pid: those whose start time could not be read
+        self._expected = 0
 
     def start(self) -> None:
         """Begin, on the running loop of the main thread; children that ended before are told."""
@@ -48,7 +51,22 @@ class Reaper:
 
         For a worker that ended before its starter could note its pid down.
         """
-        return self._recent.get(process)
+        return self._recent.get(process) or self._nameless.get(process.pid)
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """While a start is under way, exits are kept by their pid alone where there is no more.
+
+        Out of descriptors the start time of what has ended cannot be read. Kept no longer than
+        this, because a pid may be another's later.
+        """
+        self._expected += 1
+        try:
+            yield
+        finally:
+            self._expected -= 1
+            if not self._expected:
+                self._nameless.clear()
 
     def reap(self) -> None:
         """Take what has ended by now, without waiting; nothing while stopped.
@@ -75,6 +93,8 @@ class Reaper:
         how = _how(ended)
         if entry is not None:
             self._remember(entry.process, how)
+        elif self._expected:
+            self._nameless[ended.si_pid] = how
         try:
             self._on_exit(ended.si_pid, how)
         except Exception as error:  # one bad handler must not leave the others unreaped
