@@ -411,13 +411,14 @@ class Chaos:
     def note_suspicions(self) -> None:
         former, self.known = self.known, {}
         self.opened = {s.key for s in self.state.suspicions if s.key not in former}
-        starts = [k.since for (_, cause, _), k in former.items() if cause == "startup"]
+        starts = [known for (_, cause, _), known in former.items() if cause == "startup"]
         for suspicion in self.state.suspicions:
             known = former.get(suspicion.key)
             if known is None:
                 known = Known(self.now, self.policy.window)
                 if suspicion.clock.cause == "startup" and starts and not self.state.ready:
-                    known = Known(min(starts), self.policy.window)
+                    # The same late start under another name: its first window was given already.
+                    known = min(starts, key=lambda start: start.since)
             self.known[suspicion.key] = known
 
     # What must hold.
