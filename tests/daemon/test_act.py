@@ -17,6 +17,7 @@ from stepwarden.daemon.unit import Unit
 from stepwarden.edge.burial import bury
 from stepwarden.edge.launcher import Launcher
 from stepwarden.edge.life_records import LifeRecords
+from stepwarden.edge.snapshots import Snapshots
 from support.process_world import BASE_ENV, until
 
 CLOCK = SystemClock()
@@ -67,7 +68,7 @@ def test_a_burial_that_fails_by_our_own_fault_is_tried_again(
         launcher = Launcher(CLOCK)
         around = Surroundings("unix:/nowhere", tmp_path, BASE_ENV)
         records = LifeRecords(tmp_path / "lives")
-        actor = Actor(launcher, records, around, CLOCK, told.append)
+        actor = Actor(launcher, records, around, Snapshots(CLOCK), CLOCK, told.append)
         first = initial(config.policy, CLOCK.monotonic())
         unit = Unit(config, first.state)
         loop = Loop(actor)

@@ -32,6 +32,7 @@ from stepwarden.edge.page_home import make_page_dir, remove_page_dir
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.reaper import Reaper
+from stepwarden.edge.snapshots import Snapshots
 from stepwarden.edge.traces import TraceReader
 
 SPAWN_LIMIT_SECONDS = 10.0
@@ -79,12 +80,14 @@ class Actor:
         launcher: Launcher,
         records: LifeRecords,
         surroundings: Surroundings,
+        snapshots: Snapshots,
         clock: Clock,
         note: Callable[[Event], None],
     ) -> None:
         self._launcher = launcher
         self._records = records
         self._around = surroundings
+        self._snapshots = snapshots
         self._clock = clock
         self._note = note
         self._tokens: dict[str, tuple[Unit, Life]] = {}
@@ -107,7 +110,7 @@ class Actor:
         if isinstance(action, Spawn):
             self._begin_life(unit, action.incarnation, now)
         else:
-            self._start_task(self._end_life(unit))
+            self._start_task(self._end_life(unit, self._clock.monotonic()))
 
     def watch(self, process: ProcessId) -> bool:
         """Hear of the end of a process; False where it has ended already. May raise OSError."""
@@ -251,18 +254,19 @@ class Actor:
                     memory.lost = True
                     self._poke(unit)
 
-    async def _end_life(self, unit: Unit) -> None:
+    async def _end_life(self, unit: Unit, ordered_at: float) -> None:
         life = unit.life
-        if life is not None and life.spawning is not None:
+        if life is not None and life.spawning is not None and not life.spawning.done():
             await asyncio.wait({life.spawning})
+            ordered_at = self._clock.monotonic()
         families = self._families(unit)
-        left = await self._bury(unit, families, unit.config.stop_grace)
+        left = await self._bury(unit, families, unit.config.stop_grace, ordered_at)
         pause = RETRY_FIRST_SECONDS
         while left:
             self._buried(unit, left)
             await asyncio.sleep(clamp_timeout(pause) or 0.0)
             pause = min(2 * pause, RETRY_MAX_SECONDS)
-            left = await self._bury(unit, families, 0.0)
+            left = await self._bury(unit, families, 0.0, self._clock.monotonic())
         if life is not None:
             await self._close_life(unit, life)
         for record in self._inherited.pop(unit.config.name, []):
@@ -283,7 +287,11 @@ class Actor:
         return Family(main, record.incarnation, page_dir, self._mains, self._traces)
 
     async def _bury(
-        self, unit: Unit, families: list[tuple[Family, str]], grace: float
+        self,
+        unit: Unit,
+        families: list[tuple[Family, str]],
+        grace: float,
+        ordered_at: float,
     ) -> frozenset[ProcessId]:
         number = str(unit.state.incarnation) if unit.state.incarnation else ""
 
@@ -293,7 +301,16 @@ class Actor:
 
             sig, wait = unit.config.stop_signal, KILL_WAIT_SECONDS
             try:
-                return await bury(family, grace, wait, self._clock, report, stop_signal=sig)
+                return await bury(
+                    family,
+                    grace,
+                    wait,
+                    self._clock,
+                    report,
+                    stop_signal=sig,
+                    snapshots=self._snapshots,
+                    ordered_at=ordered_at,
+                )
             except Exception as error:
                 # A fault of ours: nothing is confirmed gone, and it is tried again.
                 report(f"ending its tree failed: {type(error).__name__}: {error}")
@@ -327,7 +344,8 @@ class Actor:
             self._note(Event(Kind.BURIAL, LEFT_BEHIND + sentence, record.worker))
 
         family, wait = self._family_of(record), KILL_WAIT_SECONDS
-        if not await bury(family, wait, wait, self._clock, report):
+        shared = self._snapshots
+        if not await bury(family, wait, wait, self._clock, report, snapshots=shared):
             self._forget(record)
 
     def _forget(self, record: LifeRecord) -> None:

@@ -20,6 +20,7 @@ from stepwarden.daemon.act import Actor
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.process_table import ProcessTable
+from stepwarden.edge.snapshots import Snapshots
 from stepwarden.waiting import wait
 
 CATCH_UP_SECONDS = 0.5
@@ -40,11 +41,17 @@ class VerdictLoop:
     """Runs every worker's turn. `poke()` makes it look at once."""
 
     def __init__(
-        self, units: Mapping[str, Unit], actor: Actor, reporter: Reporter, clock: Clock
+        self,
+        units: Mapping[str, Unit],
+        actor: Actor,
+        reporter: Reporter,
+        snapshots: Snapshots,
+        clock: Clock,
     ) -> None:
         self._units = units
         self._actor = actor
         self._reporter = reporter
+        self._snapshots = snapshots
         self._clock = clock
         self._poked = asyncio.Event()
         self._stopping = False
@@ -71,6 +78,8 @@ class VerdictLoop:
             await self._doubt_myself()
             now = self._clock.monotonic()
             self._poked.clear()
+            # An exit whose signal is still under way, or was lost in a flood of others.
+            self._actor.reaper.reap()
             self._turn(now)
             self._reporter.turned(now)
             wake = self._next_wake(now)
@@ -136,7 +145,7 @@ class VerdictLoop:
     def _scan(self, now: float) -> ProcessTable | None:
         """All processes; None, said once, where they cannot be read (no descriptor is left)."""
         try:
-            table = ProcessTable.scan()
+            table = self._snapshots.table(now)
         except OSError as error:
             if not self._blind:
                 text = f"cannot look at the processes now: {error.strerror}; CPU counts as unknown"

@@ -38,6 +38,7 @@ from stepwarden.edge.life_records import LifeRecords
 from stepwarden.edge.listen import Target, UnixTarget, ensure_directory, group_id, parse_target
 from stepwarden.edge.log_writer import LogWriter
 from stepwarden.edge.page_home import make_page_home, remove_page_home
+from stepwarden.edge.snapshots import Snapshots
 from stepwarden.edge.systemd import Notifier, strip
 from stepwarden.errors import ExitCode
 
@@ -83,13 +84,14 @@ class Daemon:
         around = Surroundings(str(agent_socket), self._page_home, strip(os.environ), limit)
         records = LifeRecords(settings.state_dir / "lives")
         self._launcher = Launcher(clock)
-        self._actor = Actor(self._launcher, records, around, clock, self._reporter.note)
+        snapshots = Snapshots(clock)
+        self._actor = Actor(self._launcher, records, around, snapshots, clock, self._reporter.note)
         now = clock.monotonic()
         self._units = {
             name: Unit(worker, WorkerState(name, since=now))
             for name, worker in config.workers.items()
         }
-        self._loop = VerdictLoop(self._units, self._actor, self._reporter, clock)
+        self._loop = VerdictLoop(self._units, self._actor, self._reporter, snapshots, clock)
         self._backend = Backend(self._units, self._loop, self._reporter, self._journal, clock)
         self._admin = AdminServer(admin_socket, self._backend, clock, self._health.table)
         self._reporter.attach(self._units, self._admin.publish)

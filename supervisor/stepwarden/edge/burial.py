@@ -15,6 +15,7 @@ from stepwarden.edge.family import Family
 from stepwarden.edge.process_probe import alive
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.signals import send
+from stepwarden.edge.snapshots import Snapshots
 from stepwarden.waiting import timeout_for
 
 _FIRST_LOOK = 0.005  # seconds to the first look for new members; each wait doubles
@@ -32,16 +33,21 @@ async def bury(
     report: Callable[[str], None],
     *,
     stop_signal: int = signal.SIGTERM,
+    snapshots: Snapshots | None = None,
+    ordered_at: float | None = None,
 ) -> frozenset[ProcessId]:
     """End every process of `family`; returns those that cannot be ended, none as a rule.
 
     `stop_signal` goes to every member, not to main alone: a shell that waits for its child passes
     nothing on, and a worker in a session of its own would outlive a polite main. After `grace`
     seconds KILL goes to what is left, and `kill_wait` seconds later the rest is returned. Members
-    that are born meanwhile get the same. `report` takes one sentence for each stage.
+    that are born meanwhile get the same. `report` takes one sentence for each stage. `snapshots`:
+    shared with other burials; None: its own. `ordered_at`: when the burial was ordered, with the
+    family as it is; those that are ordered together share their first look. None: now.
     """
-    burial = _Burial(family, clock, report)
     began = clock.monotonic()
+    since = began if ordered_at is None else ordered_at
+    burial = _Burial(family, clock, report, snapshots or Snapshots(clock), since)
     if not await burial.stage(stop_signal, grace):
         await burial.stage(signal.SIGKILL, kill_wait)
     left = frozenset(burial.look())
@@ -53,21 +59,30 @@ async def bury(
 
 
 class _Burial:
-    def __init__(self, family: Family, clock: Clock, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        family: Family,
+        clock: Clock,
+        report: Callable[[str], None],
+        snapshots: Snapshots,
+        since: float,
+    ) -> None:
         self._family = family
         self._clock = clock
         self._report = report
+        self._snapshots = snapshots
         self._table = ProcessTable([])
+        self._relies_on = since  # the last signal or exit; no older snapshot counts
         self._said_blind = False
         self._said_unread: frozenset[ProcessId] = frozenset()
 
     def look(self) -> set[ProcessId]:
-        """A fresh snapshot; the members that can still run.
+        """The members that can still run, by a snapshot taken after the last signal and exit.
 
         Where /proc cannot be read (no descriptor is left), nobody is gone that was there before.
         """
         try:
-            self._table = ProcessTable.scan()
+            self._table = self._snapshots.table(self._relies_on)
         except OSError as error:
             self._blind(error)
             return set(self._family.known)
@@ -91,12 +106,15 @@ class _Burial:
             members = self.look()
             # Before it may be said that all are gone, those without known ancestry are looked for.
             if (not members or not done) and await self._search():
+                # An older snapshot could lack what was adopted just now, and it would be forgotten.
+                self._relies_on = self._clock.monotonic()
                 members = self.look()
             if not members:
                 return True
             if members - done:
                 pause = _FIRST_LOOK
-            self._signal(members - done, sig)
+                self._signal(members - done, sig)
+                self._relies_on = self._clock.monotonic()
             self._wake(members)
             now = self._clock.monotonic()
             if not done:
@@ -105,7 +123,7 @@ class _Burial:
             if deadline.passed(now):
                 return False
             wait = earliest(deadline, Deadline.after(now, pause)).remaining(now)
-            await _until_gone(members, wait)
+            self._relies_on = max(self._relies_on, await _until_gone(members, wait, self._clock))
             pause = min(2 * pause, _SLOWEST_LOOK)
 
     async def _search(self) -> bool:
@@ -132,13 +150,23 @@ class _Burial:
                 self._report(f"SIGCONT sent to stopped pid {process.pid}")
 
 
-async def _until_gone(members: Collection[ProcessId], timeout: float | None) -> None:
-    """Wait until all (of the first few) of `members` have ended, or until the timeout."""
+async def _until_gone(members: Collection[ProcessId], timeout: float | None, clock: Clock) -> float:
+    """Wait until all (of the first few) of `members` have ended, or until the timeout.
+
+    Returns when the last of those that ended was seen to. Many that end together are seen together,
+    before any of their burials looks: one snapshot is enough for all of these.
+    """
+    seen_at = 0.0
     loop = asyncio.get_running_loop()
     waiting: set[int] = set()
     all_gone = loop.create_future()
 
     def ended(descriptor: int) -> None:
+        nonlocal seen_at
+        seen_at = clock.monotonic()
+        close(descriptor)
+
+    def close(descriptor: int) -> None:
         loop.remove_reader(descriptor)
         os.close(descriptor)
         waiting.discard(descriptor)
@@ -157,7 +185,8 @@ async def _until_gone(members: Collection[ProcessId], timeout: float | None) -> 
                 await asyncio.wait_for(all_gone, clamp_timeout(timeout))
     finally:
         for descriptor in list(waiting):
-            ended(descriptor)
+            close(descriptor)
+    return seen_at
 
 
 def _open(process: ProcessId) -> int | None:

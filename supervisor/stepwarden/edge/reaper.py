@@ -36,6 +36,9 @@ class Reaper:
         become_subreaper()
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGCHLD, self.reap)
+        # Hundreds that end together fill the pipe that wakes the loop, which then wakes all the
+        # same. The complaint about it was seen to hold the main thread for minutes.
+        signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
         # Whoever started us may have left it blocked.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         self._loop.call_soon(self.reap)

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,6 +27,9 @@ from stepwarden.edge.process_probe import identify
 
 READ_SECONDS = 1.0
 """A process whose files are not read within this hangs in the kernel."""
+
+IDLE_SECONDS = 1.0
+"""The threads end after so long without a question."""
 
 MOST_STUCK = 64
 """So many reads may hang at once, each with its thread; beyond that nobody is looked at."""
@@ -78,13 +82,14 @@ class TraceReader:
     """Looks for traces in threads that nobody waits for, not even at the end of the program.
 
     One thread asks, another reads; the first gives up on a read that hangs and takes a new reader.
-    Both end when nothing is left to do.
+    Both end when nobody asks any more.
     """
 
     def __init__(self, read: Read = read_file, limit: float = READ_SECONDS) -> None:
         self._read = read
         self._limit = limit
         self._lock = threading.Lock()  # held for a few statements only
+        self._asked = threading.Condition(self._lock)
         self._waiting: deque[_Question] = deque()
         self._asking = False
         self._stuck: set[ProcessId] = set()
@@ -105,6 +110,7 @@ class TraceReader:
                 question.answer.set_result(None)
             else:
                 self._waiting.append(question)
+                self._asked.notify()
         return question.answer
 
     async def search(
@@ -116,9 +122,8 @@ class TraceReader:
     ) -> tuple[set[ProcessId], set[ProcessId]]:
         """Those of `suspects` with a trace, and those of which it cannot be told (in time)."""
         asked = {process: self.ask(process, incarnation, page_dir) for process in suspects}
-        open_ones = [asyncio.wrap_future(one) for one in asked.values() if not one.done()]
-        if open_ones:
-            await asyncio.wait(open_ones, timeout=clamp_timeout(timeout))
+        if asked:
+            await _all_done(asked.values(), timeout)
         answers = {p: one.result() if one.done() else None for p, one in asked.items()}
         found = {process for process, answer in answers.items() if answer}
         return found, {process for process, answer in answers.items() if answer is None}
@@ -136,6 +141,8 @@ class TraceReader:
 
     def _next(self) -> _Question | None:
         with self._lock:
+            if not self._waiting:
+                self._asked.wait(IDLE_SECONDS)
             while self._waiting:
                 question = self._waiting.popleft()
                 if question.process not in self._stuck and len(self._stuck) < MOST_STUCK:
@@ -194,3 +201,31 @@ class TraceReader:
         if is_marked(process, question.incarnation, self._read):
             return True
         return page_dir is not None and maps_file_below(process, page_dir, self._read)
+
+
+async def _all_done(answers: Collection[Future[Answer]], timeout: float | None) -> None:
+    """Wait for all of them with a single wake-up of the loop.
+
+    One each would fill the pipe that wakes it, through which signals come too.
+    """
+    loop = asyncio.get_running_loop()
+    told = loop.create_future()
+    left = len(answers)
+    lock = threading.Lock()
+
+    def tell() -> None:
+        if not told.done():
+            told.set_result(None)
+
+    def count(_: Future[Answer]) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            last = not left
+        if last:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(tell)
+
+    for answer in answers:
+        answer.add_done_callback(count)
+    await asyncio.wait({told}, timeout=clamp_timeout(timeout))
