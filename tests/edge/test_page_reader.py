@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from stepwarden.edge import page_reader
+from stepwarden.edge import page_file, page_reader
 from stepwarden.edge.page_file import OpenPage, open_page
 from stepwarden.edge.page_reader import PageReader, PageView, settled
 from stepwarden_agent.page_file import Page, create_page
@@ -301,3 +302,36 @@ def test_a_slot_that_never_settles_is_left_out_and_said(
     assert words[page.HEADER_WORDS + page.SLOT_WORDS * hanging] == hanging
     opened.close()
     os.close(directory)
+
+
+def test_without_a_descriptor_no_page_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Out of descriptors for minutes, it finds the page when there are some again."""
+
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with engine(IDLE_ENGINE, agent_environment(pages=tmp_path)) as process:
+        assert line_from(process)
+        reader = PageReader(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(page_reader, "open_page", none_left)
+            for _ in range(3 * page_reader.UNFINISHED_READS):
+                assert reader.read(time.monotonic()) == {}
+        assert set(reader.read(time.monotonic())) == {"0"}
+        reader.close()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_only_a_want_of_descriptors_says_nothing_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(number, "none left")
+
+    monkeypatch.setattr("os.open", fail)
+    with pytest.raises(OSError, match="none left"):
+        page_file.open_page(-1, "0.5.page", None)
+    number = errno.ELOOP
+    assert page_file.open_page(-1, "0.5.page", None) is None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from stepwarden.clock import Clock
 from stepwarden.core import turn as core
 from stepwarden.core.awareness import Awareness
-from stepwarden.core.deadline import Deadline, ago, earliest, elapsed
+from stepwarden.core.deadline import Deadline, earliest, elapsed
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.lifecycle import LIVE
 from stepwarden.core.sentences import seconds
@@ -29,9 +29,6 @@ CATCH_UP_SECONDS = 0.5
 YOUNG_SECONDS = 60.0
 FAMILY_SECONDS = 5.0
 """Families are looked at each second while a life is young (its tree grows) and then this often."""
-
-KEPT_PAUSES_SECONDS = 7200.0
-"""Pauses older than any clock that can run are forgotten."""
 
 MIN_REST_SECONDS = 0.01
 """The loop never turns more often than this for deadlines alone."""
@@ -96,11 +93,25 @@ class VerdictLoop:
         await asyncio.sleep(CATCH_UP_SECONDS)
         now = self._clock.monotonic()
         self._awareness = self._awareness.woke(self._expected, now).forget_before(
-            ago(KEPT_PAUSES_SECONDS, now)
+            self._oldest_begin(now)
         )
         lost = elapsed(self._expected, now)
         text = f"our own loop stood still for {seconds(lost)}; no clock counts that time"
         self._reporter.events([Event(Kind.SUPERVISOR_PAUSED, text, data={"seconds": lost})], now)
+
+    def _oldest_begin(self, now: float) -> float:
+        """Where the oldest clock that runs began; budgets may be days long. No older pause counts.
+
+        A beat that is overdue is timed from the last one, whatever the page has shown since.
+        """
+        begins = [now]
+        for unit in self._units.values():
+            begins += [clock.began for clock in unit.clocks]
+            begins += [suspicion.clock.began for suspicion in unit.state.suspicions]
+            if unit.life is not None:
+                for memory in unit.life.ranks.values():
+                    begins.append(memory.beats.beat_at if memory.beats else memory.attached_at)
+        return min(begins)
 
     def _turn(self, now: float) -> None:
         full = self._full_at.passed(now)

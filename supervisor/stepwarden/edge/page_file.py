@@ -5,6 +5,7 @@ Nothing here maps a page: a file truncated under a mapping kills its reader.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -81,13 +82,18 @@ def parse_name(name: str) -> tuple[str, int] | None:
 
 
 def open_page(directory: int, name: str, expect_uid: int | None) -> OpenPage | None:
-    """Open page `name` in an open directory; None where it is not one, or not finished yet."""
+    """Open page `name` in an open directory; None where it is not one, or not finished yet.
+
+    OSError where nothing could be opened at all: no descriptor is left.
+    """
     parsed = parse_name(name)
     if parsed is None:
         return None
     try:
         descriptor = os.open(name, _FLAGS, dir_fd=directory)
-    except OSError:
+    except OSError as error:
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise
         return None
     page = None
     try:

@@ -133,7 +133,10 @@ class PageReader:
         self._unfinished = dict.fromkeys(fresh, UNFINISHED_READS)
 
     def _try(self, name: str, tries: int) -> None:
-        page = open_page(self._directory, name, self._expect_uid)
+        try:
+            page = open_page(self._directory, name, self._expect_uid)
+        except OSError:  # no descriptor is left for anybody: nothing is said about this file
+            return
         if page is not None:
             self._known[name] = _Known(page, Stamps(not_before=self._not_before))
         if page is not None or tries <= 1:
