@@ -171,3 +171,21 @@ def test_o_time_2_a_late_start_keeps_our_pause_when_its_rank_becomes_known() -> 
     unhealthy, dead = world.when("UNHEALTHY")[0], world.when("DEAD")[0]
     assert dead - unhealthy >= 3.0 + 4.0 - 1.0  # it was due to wake up to 1 s into the pause
     assert dead - unhealthy <= 3.0 + 4.0 + LATEST
+
+
+def test_o_time_2_what_was_due_in_the_past_is_no_pause_of_ours() -> None:
+    """A start that is late for long, and then has a new name and a shorter hard cap at once: its
+    first window was over 17 s ago. It is judged now, and those 17 s are not excused as a pause.
+    """
+    slow = replace(POLICY, startup=10.0)
+    world = World(slow)
+
+    def attach() -> None:
+        world.attach(phase="loading")
+        world.policy = replace(slow, window=0.5, hard_caps=HardCaps(startup=0.0))
+
+    world.at(29.9, attach)
+    world.run(33.0)
+    (dead,) = world.when("DEAD")
+    assert dead <= 30.0 + LATEST
+    assert world.awareness.pauses == ()

@@ -62,6 +62,12 @@ def test_a_deadline_is_passed_from_its_own_instant_on() -> None:
     assert due.passed(10.0)
 
 
+def test_a_deadline_can_be_kept_out_of_the_past() -> None:
+    assert Deadline(3.0).not_before(5.0) == Deadline(5.0)
+    assert Deadline(7.0).not_before(5.0) == Deadline(7.0)
+    assert Deadline.never().not_before(5.0) == Deadline.never()
+
+
 def test_several_answers_share_one_absolute_deadline() -> None:
     """The first answer takes 4 of 5 seconds; the others have what is left, and then nothing."""
     shared = Deadline.after(100.0, 5.0)

@@ -317,6 +317,7 @@ class Chaos:
         assert wait is not None
         assert 0.0 <= wait <= turn.HEARTBEAT_SECONDS + EPSILON
         assert wake.at is not None
+        assert wake.at >= self.now, "what is due in the past is taken for a pause of ours"
         self.expected = wake.at
 
     def spawn(self, action: Spawn, before: WorkerState) -> None:

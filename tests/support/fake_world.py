@@ -350,6 +350,7 @@ class World:
         assert wait is not None
         assert 0.0 <= wait <= turn.HEARTBEAT_SECONDS + 1e-9
         assert wake.at is not None
+        assert wake.at >= now
         self._expected = wake.at
 
 

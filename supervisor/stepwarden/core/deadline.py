@@ -63,6 +63,10 @@ class Deadline:
         """True from the instant of the deadline on."""
         return self.at is not None and now >= self.at
 
+    def not_before(self, instant: float) -> Deadline:
+        """This deadline, or `instant` where that is later; never stays never."""
+        return self if self.at is None else Deadline(max(self.at, instant))
+
 
 def earliest(*deadlines: Deadline) -> Deadline:
     """The one that comes first; never, where there is none."""

@@ -57,19 +57,22 @@ def next_wake(
     awareness: Awareness,
     now: float,
 ) -> Deadline:
-    """When this worker needs the loop next; never later than a second from now.
+    """When this worker needs the loop next: not before `now`, and at most a second after it.
+
+    What was due in the past (a window that a new policy shortened) is due now: an instant that lies
+    behind would be taken for the beginning of a pause of ours, and excused on every clock.
 
     A step that begins right after this turn could be late one smallest budget from now, so a
     live worker with budgets below a second is looked at that often, and no other is.
     """
     if state.lifecycle is State.RESTARTING:
-        return earliest(state.restart_at, Deadline.after(now, HEARTBEAT_SECONDS))
+        return earliest(state.restart_at, Deadline.after(now, HEARTBEAT_SECONDS)).not_before(now)
     if state.lifecycle not in lifecycle.LIVE:
         return Deadline.after(now, HEARTBEAT_SECONDS)
     rest = max(SHORTEST_REST, min(HEARTBEAT_SECONDS, policy.step.smallest()))
     ahead = [c.deadline for c in clocks if not c.deadline.passed(now)]
     windows = [s.due(awareness.lost(s.opened_at, now)) for s in state.suspicions]
-    return earliest(Deadline.after(now, rest), *ahead, *windows)
+    return earliest(Deadline.after(now, rest), *ahead, *windows).not_before(now)
 
 
 def advance(
