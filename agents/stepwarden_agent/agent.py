@@ -10,6 +10,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from stepwarden_proto.ranks import clean_rank
+
 from stepwarden_agent import forking, link, log
 from stepwarden_agent.beats import Beats
 from stepwarden_agent.header import Header
@@ -18,7 +20,7 @@ from stepwarden_agent.link import Link
 from stepwarden_agent.message import BeatMaker
 from stepwarden_agent.page_file import Page, create_page, private_page
 from stepwarden_agent.progress import UNKNOWN, Begin, End, Ring
-from stepwarden_agent.settings import Settings, clean_rank, read_settings
+from stepwarden_agent.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from stepwarden_proto.v1 import agent_pb2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,7 +14,6 @@ from stepwarden_proto.page import (
     ENV_WORKER,
 )
 
-MAX_RANK_CHARACTERS = 64
 DEFAULT_INTERVAL_SECONDS = 1.0
 MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.1, 60.0
 
@@ -60,10 +58,3 @@ def _interval(text: str) -> float:
     if not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
         return DEFAULT_INTERVAL_SECONDS
     return seconds
-
-
-def clean_rank(rank: object) -> str:
-    """`rank` as the supervisor takes it: letters, digits and, not in front, ``_.-``; 64 at most."""
-    text = re.sub(r"[^A-Za-z0-9_.-]", "_", str(rank)) or "0"
-    fit = text if text[0].isalnum() else f"r{text}"
-    return fit[:MAX_RANK_CHARACTERS]

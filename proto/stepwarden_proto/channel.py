@@ -17,6 +17,9 @@ CONNECT_TIMEOUT_MS: Final = 5_000
 MAX_BEAT_BYTES: Final = 64 * 1024
 """The agent service refuses a larger message; a beat with all texts at their limits fits."""
 
+STATE_METADATA_KEY: Final = "stepwarden-state"
+"""Trailing metadata of a command that has not come about in time: the state of the worker."""
+
 MAX_DETAIL_BYTES: Final = 4096
 MAX_LEASE_NAME_BYTES: Final = 64
 MAX_VERSION_BYTES: Final = 64

@@ -6,7 +6,6 @@ import os
 import time
 
 import pytest
-from stepwarden.edge.beat_decoder import RANK_NAME
 from stepwarden_agent import facts, link
 from stepwarden_agent.beats import QUIET_SECONDS, Activity
 from stepwarden_agent.header import Header
@@ -14,9 +13,10 @@ from stepwarden_agent.leases import Lease, LeaseBook, cut
 from stepwarden_agent.message import BeatMaker
 from stepwarden_agent.page_file import private_page
 from stepwarden_agent.progress import Ring
-from stepwarden_agent.settings import Settings, clean_rank, read_settings
+from stepwarden_agent.settings import Settings, read_settings
 from stepwarden_proto import channel, page
 from stepwarden_proto.phases import PHASE_CODES, effective_phase, phase_name
+from stepwarden_proto.ranks import RANK_NAME, clean_rank
 from stepwarden_proto.v1 import agent_pb2
 
 SETTINGS = Settings("w", "w-1", "unix:/nowhere", "token", "")

@@ -20,6 +20,7 @@ def test_what_is_left_behind_is_ended_before_a_life_begins() -> None:
     first = initial(POLICY, 100.0, left_behind=True)
     assert first.state.lifecycle is State.STOPPING
     assert first.actions == [EndTree(0)]
+    assert [event.incarnation for event in first.events] == [""]  # it was never told
     then = buried(first.state, POLICY, NOBODY, 103.0, 0.0)
     assert then.state.lifecycle is State.STARTING
     assert then.actions == [Spawn(1)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from stepwarden.core import lifecycle
 from stepwarden.core.lifecycle import (
     ENDING,
     LIVE,
@@ -222,3 +225,10 @@ def test_the_diagram_shows_every_row_once_in_a_stable_order() -> None:
     assert labels == [state.value for state in State]
     for (_, trigger), target in TABLE.items():
         assert any(line.endswith(f"--[ {trigger.value} ]--> {target.value}") for line in lines)
+
+
+def test_the_table_lists_nothing_that_cannot_happen() -> None:
+    """Each trigger is fired somewhere in the core, and not only named in the table."""
+    sources = [p.read_text() for p in Path(lifecycle.__file__).parent.glob("*.py")]
+    fired = {t for t in Trigger if any(f"Trigger.{t.name}" in source for source in sources)}
+    assert fired == {trigger for _, trigger in TABLE}

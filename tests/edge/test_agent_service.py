@@ -12,7 +12,8 @@ import pytest
 from stepwarden.core.heartbeat import BeatFacts
 from stepwarden.edge import agent_service
 from stepwarden.edge.agent_service import Admission, AgentServer, Refusal
-from stepwarden.edge.beat_decoder import BeatDecoder, own_boot_id, own_time_namespace
+from stepwarden.edge.beat_decoder import BeatDecoder
+from stepwarden.edge.host import this_host
 from stepwarden.edge.listen import Target, TcpTarget, UnixTarget
 from stepwarden_proto.channel import CLIENT_OPTIONS, MAX_BEAT_BYTES
 from stepwarden_proto.page import TOKEN_METADATA_KEY
@@ -316,7 +317,7 @@ def test_another_boot_or_time_namespace_is_a_foreign_clock(boot: str, namespace:
 
 
 def test_our_own_boot_and_namespace_are_our_own_clock() -> None:
-    clock = pb.ClockStamp(boot_id=own_boot_id(), time_namespace=own_time_namespace())
+    clock = pb.ClockStamp(boot_id=this_host().boot, time_namespace=this_host().time_namespace)
     assert BeatDecoder().decode(pb.Beat(clock=clock)).own_clock
 
 

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepwarden_proto.channel import STATE_METADATA_KEY
+
 from stepwarden.core.deadline import clamp_timeout
 from stepwarden.errors import (
     ActionFailedError,
@@ -34,8 +36,6 @@ DEFAULT_TIMEOUT_SECONDS = 5.0
 MAX_TIMEOUT_SECONDS = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """A list of tens of thousands of workers."""
-
-STATE_METADATA_KEY = "stepwarden-state"
 
 
 def add_connection_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from stepwarden.core.clocks import WORKER, Cause, RunningClock
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.event import Kind
 from stepwarden.core.evidence import CpuSample, WorkerEvidence
-from stepwarden.core.lifecycle import Trigger
+from stepwarden.core.lifecycle import Trigger, step
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.verdict import Judgement, Ruling, Suspicion, judge, open_suspicion
 from stepwarden.core.worker import Outcome, WorkerState, die
@@ -190,7 +190,8 @@ def _grant(outcome: Outcome, policy: WorkerPolicy, judgement: Judgement, now: fl
     clock = judgement.suspicion.clock
     text = sentences.ruled(judgement, policy.busy_cpu, now)
     percent = judgement.measurement.percent if judgement.measurement else None
-    outcome.state = replace(outcome.state, sentence=text)
+    goes_to = step(outcome.state.lifecycle, Trigger.WINDOW_GRANTED)
+    outcome.state = replace(outcome.state, lifecycle=goes_to, sentence=text)
     outcome.note(
         Kind.RETRY,
         text,

@@ -22,10 +22,10 @@ from stepwarden.core.worker import Outcome, buried
 from stepwarden.daemon.life import Life, new_name
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.agent_service import Admission
-from stepwarden.edge.beat_decoder import own_boot_id
 from stepwarden.edge.burial import bury
 from stepwarden.edge.exit_watch import ExitWatch
 from stepwarden.edge.family import Family
+from stepwarden.edge.host import this_host
 from stepwarden.edge.launcher import Launcher, LaunchSpec, SpawnFailed
 from stepwarden.edge.life_records import LifeRecord, LifeRecords
 from stepwarden.edge.page_home import make_page_dir, remove_page_dir
@@ -179,7 +179,7 @@ class Actor:
         life.spawning = self._start_task(self._spawn(unit, life))
 
     async def _spawn(self, unit: Unit, life: Life) -> None:
-        record = LifeRecord(life.worker, life.name, str(life.page_dir), own_boot_id())
+        record = LifeRecord(life.worker, life.name, str(life.page_dir), this_host().boot)
         if self._nobodys:
             await asyncio.wait(self._nobodys)
         try:

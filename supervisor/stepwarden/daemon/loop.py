@@ -174,7 +174,7 @@ class VerdictLoop:
             self._actor.take(unit, action, now)
         self._reporter.events(outcome.events, now)
         if outcome.events or (changed and unit.state.lifecycle not in LIVE):
-            self._reporter.changed(unit)
+            self._reporter.changed()
         if unit.state.lifecycle not in LIVE:
             unit.clocks = ()
         unit.wake = core.next_wake(unit.state, unit.policy, unit.clocks, self._awareness, now)

@@ -62,8 +62,8 @@ class Reporter:
             if self._followers is not None:
                 self._followers(recorded)
 
-    def changed(self, _unit: Unit) -> None:
-        """The state of a worker may be another now: health is worked out anew."""
+    def changed(self) -> None:
+        """The state of some worker may be another now: health is worked out anew."""
         self._stale = True
         self._change.set()
 

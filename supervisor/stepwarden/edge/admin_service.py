@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 
 import grpc
 import grpc.aio
-from stepwarden_proto.channel import SERVER_OPTIONS
+from stepwarden_proto.channel import SERVER_OPTIONS, STATE_METADATA_KEY
 from stepwarden_proto.v1 import supervisor_pb2 as pb
 from stepwarden_proto.v1 import supervisor_pb2_grpc as rpc
 
@@ -42,9 +42,6 @@ DEFAULT_PAST_EVENTS = 1000
 MAX_PAST_EVENTS = 100_000
 MAX_WAIT_SECONDS = 86_400.0
 """A longer wait for a command is cut to this."""
-
-STATE_METADATA_KEY = "stepwarden-state"
-"""Trailing metadata of a command that has not come about in time: the state of the worker."""
 
 _UP = frozenset({"STARTING", "HEALTHY", "UNHEALTHY", "ADOPTED"})
 _GOAL = {START: "STARTING", STOP: "STOPPED", RESTART: "STARTING"}

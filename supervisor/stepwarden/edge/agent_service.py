@@ -16,12 +16,13 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from stepwarden_proto.channel import SERVER_OPTIONS
 from stepwarden_proto.page import TOKEN_METADATA_KEY
+from stepwarden_proto.ranks import RANK_NAME
 from stepwarden_proto.v1 import agent_pb2 as pb
 
 from stepwarden.clock import Clock
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.heartbeat import BeatFacts
-from stepwarden.edge.beat_decoder import RANK_NAME, BeatDecoder
+from stepwarden.edge.beat_decoder import BeatDecoder
 from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, Target, listen
 
 SERVICE = "stepwarden.v1.AgentService"

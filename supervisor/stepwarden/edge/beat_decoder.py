@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
-
 from stepwarden_proto.channel import MAX_DETAIL_BYTES, MAX_LEASE_NAME_BYTES, MAX_VERSION_BYTES
 from stepwarden_proto.page import PHASES
 from stepwarden_proto.v1 import agent_pb2 as pb
 
 from stepwarden.core.heartbeat import BeatFacts, LeaseFacts, OpenStepFacts, WorkFacts
-
-RANK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What a rank may be called; it becomes part of file names, logs and metrics."""
+from stepwarden.edge.host import this_host
 
 MAX_PAGE_NAME_CHARACTERS = 128
 
@@ -26,8 +20,9 @@ class BeatDecoder:
     """Decodes beats on the host whose boot id and time namespace it was made with."""
 
     def __init__(self, boot_id: str | None = None, time_namespace: int | None = None) -> None:
-        self._boot_id = own_boot_id() if boot_id is None else boot_id
-        self._namespace = own_time_namespace() if time_namespace is None else time_namespace
+        here = this_host()
+        self._boot_id = here.boot if boot_id is None else boot_id
+        self._namespace = here.time_namespace if time_namespace is None else time_namespace
 
     def decode(self, beat: pb.Beat) -> BeatFacts:
         """The facts of one beat; texts are cut to their documented lengths."""
@@ -56,22 +51,6 @@ class BeatDecoder:
             agent_version=_cut(beat.agent_version, MAX_VERSION_BYTES),
             detail=_cut(beat.detail, MAX_DETAIL_BYTES),
         )
-
-
-def own_boot_id() -> str:
-    """This boot of the host; "" where it cannot be read."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
-def own_time_namespace() -> int:
-    """Inode of our time namespace; 0 where the kernel has none."""
-    try:
-        return os.stat("/proc/self/ns/time").st_ino
-    except OSError:
-        return 0
 
 
 def _phase(code: int) -> str:

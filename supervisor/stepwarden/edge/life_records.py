@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stepwarden.edge.beat_decoder import own_boot_id
+from stepwarden.edge.host import this_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class LifeRecords:
     def left_behind(self) -> list[LifeRecord]:
         """Lives of this boot that an earlier daemon did not see to their end."""
         found = []
-        boot = own_boot_id()
+        boot = this_host().boot
         for path in sorted(self._directory.glob("*.json")):
             record = _read(path)
             if record is None or record.boot_id != boot:

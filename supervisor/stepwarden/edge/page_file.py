@@ -13,9 +13,8 @@ import struct
 from dataclasses import dataclass
 
 from stepwarden_proto.page import LAYOUT_VERSION, MAGIC, PAGE_BYTES, PAGE_SUFFIX, RING_SLOTS
+from stepwarden_proto.ranks import RANK_NAME
 from stepwarden_proto.ring import PAGE_WORDS
-
-from stepwarden.edge.beat_decoder import RANK_NAME
 
 OUTSIDE = 0
 """Holder of a lock that lives outside our pid namespace: somebody, but no pid of ours."""

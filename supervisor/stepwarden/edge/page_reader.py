@@ -16,8 +16,9 @@ from stepwarden_proto.page import SLOT_WORDS
 from stepwarden_proto.ring import SLOT_STARTS
 
 from stepwarden.core.evidence import EndedStep, Lease, ProcessId, Step, Work
+from stepwarden.edge.host import Host, this_host
 from stepwarden.edge.page_file import OpenPage, full, open_page, parse_name, words_of
-from stepwarden.edge.page_view import Host, PageView, Stamps, build_view, this_host
+from stepwarden.edge.page_view import PageView, Stamps, build_view
 from stepwarden.edge.process_probe import alive
 
 __all__ = ["EndedStep", "Lease", "PageReader", "PageView", "Step", "Work"]

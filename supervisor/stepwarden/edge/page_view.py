@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from stepwarden_proto.phases import effective_phase, phase_name
 
 from stepwarden.core.deadline import ago
 from stepwarden.core.evidence import EndedStep, Lease, Step, Work
+from stepwarden.edge.host import Host
 from stepwarden.edge.page_file import OpenPage
 
 NANOSECONDS = 1e9
@@ -54,14 +54,6 @@ class PageView:
     lease_stamp: float = 0.0  # begin of `lease` in seconds on the writer's own clock
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What makes a clock ours."""
-
-    boot_id: tuple[int, int]
-    time_namespace: int
-
-
 @dataclass(slots=True)
 class Stamps:
     """What was seen on one page before.
@@ -76,26 +68,6 @@ class Stamps:
     begun: int = 0
     not_before: float = -math.inf
     first_seen: dict[int, float] = field(default_factory=dict)
-
-
-def this_host() -> Host:
-    """Boot id and time namespace of this process; zeros where the kernel does not say."""
-    boot_id, namespace = (0, 0), 0
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            raw = bytes.fromhex(file.read().strip().replace("-", ""))
-        high, low = raw[:8], raw[8:]
-        boot_id = (
-            int.from_bytes(high, "big", signed=True),
-            int.from_bytes(low, "big", signed=True),
-        )
-    except (OSError, ValueError):
-        boot_id = (0, 0)
-    try:
-        namespace = os.stat("/proc/self/ns/time").st_ino
-    except OSError:
-        namespace = 0
-    return Host(boot_id, namespace)
 
 
 class _Placement:
