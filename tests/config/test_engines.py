@@ -119,3 +119,24 @@ def test_vllms_own_default_is_compared_where_we_leave_it_alone() -> None:
 def test_a_value_that_is_no_number_is_named() -> None:
     found = warned(f"backend: cpu, env: {{{VLLM_STEP_TIMEOUT}: soon}}")
     assert "not whole seconds" in found[f"workers.w.env.{VLLM_STEP_TIMEOUT}"]
+
+
+@pytest.mark.parametrize("text", ["", "other", "other, stepwarden", "Stepwarden"])
+def test_plugins_without_ours_are_named(text: str) -> None:
+    found = warned(f"backend: cpu, env: {{VLLM_PLUGINS: '{text}'}}")
+    message = found["workers.w.env.VLLM_PLUGINS"]
+    assert "does not load the plugin 'stepwarden'" in message
+    assert "required never comes" in message
+
+
+def test_plugins_with_ours_or_without_a_word_are_fine() -> None:
+    assert warned("backend: cpu, env: {VLLM_PLUGINS: 'other,stepwarden'}") == {}
+    assert warned("backend: cpu") == {}
+    assert warned("backend: cpu, agent: none, env: {VLLM_PLUGINS: ''}") == {}
+
+
+def test_the_daemons_own_plugins_count_too() -> None:
+    text = "workers: {w: {command: [a], backend: cpu, engine: vllm}}"
+    config = load_text(text, Path("c.yaml"), {"VLLM_PLUGINS": "other"})
+    (problem,) = config.warnings
+    assert problem.message.startswith("VLLM_PLUGINS in the supervisor's own environment is")

@@ -19,11 +19,16 @@ from stepwarden.config.settings import WorkerConfig
 from stepwarden.config.values import parse_whole
 from stepwarden.core.policy import AGENT_NONE, AGENT_REQUIRED
 
+VLLM_PLUGINS = "VLLM_PLUGINS"
+VLLM_PLUGIN = "stepwarden"
+"""Which plugins vLLM loads (all of them where it is not set), and what ours is called."""
+
 
 def check_engine(worker: WorkerConfig, findings: Findings, environment: Mapping[str, str]) -> None:
     """Warn where vLLM would give up on a step or a start before stepwarden does."""
     if worker.engine != VLLM or worker.policy.agent == AGENT_NONE:
         return
+    _check_plugins(worker, findings, environment)
     _check_step(worker, findings, environment)
     found = _operators_value(VLLM_READY_TIMEOUT, worker, findings, environment)
     need = math.ceil(worker.policy.startup_cap())
@@ -31,6 +36,20 @@ def check_engine(worker: WorkerConfig, findings: Findings, environment: Mapping[
         path, seconds, says = found
         message = f"{says} is {seconds}, below the hard cap of a start; set at least {need}"
         findings.warning(path, f"{message}, or leave it out")
+
+
+def _check_plugins(
+    worker: WorkerConfig, findings: Findings, environment: Mapping[str, str]
+) -> None:
+    """Without our plugin there is no agent, and one that is required is missed at the start."""
+    path, says, text = _set_value(VLLM_PLUGINS, worker, environment)
+    # vLLM splits at commas and compares as it stands: a space makes it another name.
+    if text is None or VLLM_PLUGIN in text.split(","):
+        return
+    message = f"{says} is {shown(text)}, so vLLM does not load the plugin {VLLM_PLUGIN!r}"
+    if worker.policy.agent == AGENT_REQUIRED:
+        message += " and the agent that is required never comes"
+    findings.warning(path, f"{message}; add it there, or leave {VLLM_PLUGINS} out")
 
 
 def _check_step(worker: WorkerConfig, findings: Findings, environment: Mapping[str, str]) -> None:
@@ -85,12 +104,7 @@ def _operators_value(
     variable: str, worker: WorkerConfig, findings: Findings, environment: Mapping[str, str]
 ) -> tuple[Path, int, str] | None:
     """Where the operator set a time-out, its seconds, and how to call it; None: nowhere."""
-    path: Path = ("workers", worker.name, "engine")
-    says = f"{variable} in the supervisor's own environment"
-    text = environment.get(variable)
-    if variable in worker.env:
-        path, says = ("workers", worker.name, "env", variable), variable
-        text = worker.env[variable]
+    path, says, text = _set_value(variable, worker, environment)
     if text is None:
         return None
     seconds = parse_whole(text)
@@ -98,3 +112,13 @@ def _operators_value(
         findings.warning(path, f"{says} is {shown(text)}, which is not whole seconds")
         return None
     return path, seconds, says
+
+
+def _set_value(
+    variable: str, worker: WorkerConfig, environment: Mapping[str, str]
+) -> tuple[Path, str, str | None]:
+    """Where a variable of the worker's environment is set, how to call it, and its text."""
+    if variable in worker.env:
+        return ("workers", worker.name, "env", variable), variable, worker.env[variable]
+    says = f"{variable} in the supervisor's own environment"
+    return ("workers", worker.name, "engine"), says, environment.get(variable)

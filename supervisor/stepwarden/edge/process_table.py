@@ -1,8 +1,8 @@
 """One pass over /proc: every process with its parent, session, start time, state and CPU seconds.
 
 Only /proc/PID/stat is read. psutil would read the same file and several more, and makes an object
-per process: about seven times the cost of this pass, which runs each second. psutil stays for what
-is rarely asked.
+per process: about seven times the cost of this pass, which runs each second. Only the demo
+uses psutil.
 """
 
 from __future__ import annotations
