@@ -44,6 +44,11 @@ def test_o_rstr_1_every_exit_of_a_server_is_a_failure(
     (dead,) = [e for e in world.events(Kind.TRANSITION) if e.to_state == "DEAD"]
     assert shown in dead.sentence
     assert dead.cause == "exit"
+    assert dead.sentence.endswith("; ending what is left of its tree")
+    (waits,) = [e for e in world.events(Kind.TRANSITION) if e.to_state == "RESTARTING"]
+    assert waits.sentence.endswith(f"1 of 5 deaths used; last: {world.state.last_death}")
+    assert world.state.last_death in dead.sentence
+    assert world.state.last_death.endswith(shown)
     assert world.state.ledger.used(policy.restart, world.clock.now) == 1
 
 
@@ -84,7 +89,10 @@ def test_o_rstr_3_a_worker_that_always_dies_is_given_up() -> None:
     assert world.lives == 1 + 3
     assert gaps(world) == [1.0, 2.0, 4.0]
     assert world.lifecycle == "FAILED"
-    assert "gave up after 4 deaths (restart.limit 4)" in world.state.sentence
+    assert world.state.sentence == (
+        "gave up after 4 deaths (restart.limit 4);"
+        " last: its main process ended by itself with exit code 1"
+    )
     attempts = [e for e in world.events(Kind.TRANSITION) if e.to_state == "STARTING"]
     assert len(attempts) == 4
     assert world.turns < 400  # the loop turns once a second, and for what happens

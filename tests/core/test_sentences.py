@@ -54,6 +54,36 @@ def test_exits(exit_: Exit, text: str) -> None:
     assert sentences.describe_exit(exit_) == text
 
 
+@pytest.mark.parametrize(
+    ("exit_", "text"),
+    [
+        (Exit(code=3), "ended by itself with exit code 3"),
+        (Exit(signal=11), "was ended by signal SIGSEGV"),
+        (
+            Exit(signal=9),
+            "was ended by signal SIGKILL (not sent by stepwarden;"
+            " the kernel's out-of-memory killer uses it too)",
+        ),
+        (Exit(), "ended by itself with unknown exit status"),
+    ],
+)
+def test_ends_say_by_whom(exit_: Exit, text: str) -> None:
+    assert sentences.ended(exit_) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["0"], "rank 0 is attached and past loading"),
+        (["10", "9", "0"], "ranks 0, 9, 10 are attached and past loading"),
+        (["core"], "core is attached and past loading"),
+        (["core", "0"], "rank 0, core are attached and past loading"),
+    ],
+)
+def test_who_is_ready_is_named_and_not_counted(names: list[str], text: str) -> None:
+    assert sentences.attached(names) == text
+
+
 def test_a_late_step_is_told_with_its_numbers_and_what_comes_next() -> None:
     text = sentences.suspected(clock(Cause.STEP, step=STEP), 30.0, 143.0)
     assert text == (
@@ -115,9 +145,9 @@ def test_a_granted_window_tells_which_and_how_much_is_left() -> None:
     assert "CPU 50 % of a core over 30.0 s" in text
 
 
-def test_a_death_tells_why_and_what_happens() -> None:
-    assert ruled(0.0, 173.0).endswith("not working; ending its process tree")
-    assert ruled(99.0, 280.0).endswith("hard cap 2 min 51 s reached; ending its process tree")
+def test_a_death_tells_why() -> None:
+    assert ruled(0.0, 173.0).endswith("(limit 5 %): not working")
+    assert ruled(99.0, 280.0).endswith("hard cap 2 min 51 s reached")
 
 
 def test_a_false_alarm_tells_the_length_of_the_step() -> None:

@@ -45,13 +45,17 @@ def test_o_rstr_1_every_end_is_a_failure_and_starts_it_again(endings: Crew, work
     endings.stub(worker).tell(how)
     dead = endings.wait_transition(worker, "DEAD")
     assert dead.cause == "exit"
-    assert f"ended by itself with {shown};" in dead.sentence
+    word = "was ended by" if shown.startswith("signal") else "ended by itself with"
+    assert f"its main process {word} {shown}" in dead.sentence
     assert data(dead)["exit"] == shown
     assert dead.monotonic - told <= 1.0 + endings.host.worst
     endings.wait_event(lambda e: e.to_state == "HEALTHY" and e.incarnation == "2", worker=worker)
     status = endings.status()[worker]
     assert (status.last_exit, status.restarts_used, status.deaths) == (shown, 1, 1)
     assert (status.restarts_limit, status.incarnation) == (5, "2")
+    assert dead.sentence == f"{status.last_death}; ending what is left of its tree"
+    shown_text = endings.cli("status", worker, "--config", str(endings.config)).stdout
+    assert f"\nlast death:      its main process {word}" in shown_text
 
 
 def gaps(crew: Crew, worker: str, after: int = 0) -> list[float]:

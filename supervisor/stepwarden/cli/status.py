@@ -90,6 +90,7 @@ def one(worker: Any) -> list[str]:
         "deaths": str(worker.deaths),
         "false alarms": str(worker.false_alarms),
         "windows granted": str(worker.windows_granted or ""),
+        "last death": plain(worker.last_death),
         "last exit": plain(worker.last_exit),
         "startup left": _optional(worker, "startup_left_seconds"),
         "restart in": _optional(worker, "restart_in_seconds"),

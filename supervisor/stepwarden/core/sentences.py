@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Collection
 
 from stepwarden.core.clocks import WORKER, Cause, RunningClock
 from stepwarden.core.deadline import elapsed
@@ -26,6 +27,26 @@ def describe_exit(exit_: Exit) -> str:
         except ValueError:
             return f"signal {exit_.signal}"
     return "unknown exit status" if exit_.code is None else f"exit code {exit_.code}"
+
+
+def ended(exit_: Exit) -> str:
+    """How a process ended that we have sent no signal: by itself, or by a signal of somebody."""
+    how = describe_exit(exit_)
+    if exit_.signal is None:
+        return f"ended by itself with {how}"
+    if how == "signal SIGKILL":
+        how += " (not sent by stepwarden; the kernel's out-of-memory killer uses it too)"
+    return f"was ended by {how}"
+
+
+def attached(names: Collection[str]) -> str:
+    """`rank 0 is attached and past loading`, for one rank or several."""
+    if all(name.isdigit() for name in names):
+        noun = "rank" if len(names) == 1 else "ranks"
+        who = f"{noun} {', '.join(sorted(names, key=int))}"
+    else:
+        who = ", ".join(rank_name(name) for name in sorted(names))
+    return f"{who} {'is' if len(names) == 1 else 'are'} attached and past loading"
 
 
 def rank_name(name: str) -> str:
@@ -86,13 +107,13 @@ def measured(measurement: Measurement | None, busy_cpu: float) -> str:
 
 
 def ruled(judgement: Judgement, busy_cpu: float, now: float) -> str:
-    """The verdict at the end of a window."""
+    """The verdict at the end of a window; of a death the reason alone, not what is done then."""
     clock = judgement.suspicion.clock
     text = f"{late(clock, now)}; {measured(judgement.measurement, busy_cpu)}"
     if judgement.ruling is Ruling.DEAD:
         if judgement.capped:
             text += f"; hard cap {seconds(clock.hard_cap)} reached"
-        return f"{text}; ending its process tree"
+        return text
     left = seconds(elapsed(now, clock.cap_at))
     return f"{text}; retry window {judgement.suspicion.windows}, hard cap in {left}"
 

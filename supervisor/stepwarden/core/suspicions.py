@@ -179,6 +179,7 @@ def _condemn(
         clock.cause,
         clock.subject,
         well_until=well_until(outcome.state, evidence, now),
+        then="ending its process tree",
         ruling=judgement.ruling.value,
         cpu_percent=percent,
         windows=judgement.suspicion.windows,

@@ -17,7 +17,7 @@ from stepwarden.core.clocks import (
 )
 from stepwarden.core.deadline import Deadline, earliest, elapsed
 from stepwarden.core.event import Kind
-from stepwarden.core.evidence import WorkerEvidence
+from stepwarden.core.evidence import Exit, RankEvidence, WorkerEvidence
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import AGENT_REQUIRED, WorkerPolicy
 from stepwarden.core.suspicions import weigh, well_until
@@ -96,24 +96,46 @@ def _gone(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, now:
     if evidence.spawn_error is not None:
         text = f"could not be started: {evidence.spawn_error}"
         outcome.state = replace(outcome.state, last_exit=text)
-        die(outcome, Trigger.GONE, policy, now, text, Cause.SPAWN, well_until=now)
+        die(outcome, Trigger.GONE, policy, now, text, Cause.SPAWN, well_until=now, then="")
         return True
     if evidence.exit is not None:
-        how = sentences.describe_exit(evidence.exit)
-        clean = evidence.exit.code == 0
-        outcome.state = replace(outcome.state, last_exit=how, clean_exit=clean)
-        text = f"its main process ended by itself with {how}; ending what is left of its tree"
-        die(outcome, Trigger.GONE, policy, now, text, Cause.EXIT, well_until=well, exit=how)
+        _main_ended(outcome, policy, evidence.exit, well, now)
         return True
     for name, rank in evidence.ranks.items():
         if rank.lost and not rank.bye:
-            pid = rank.process.pid if rank.process else 0
-            who = sentences.rank_name(name)
-            text = f"process {pid} of {who} ended without saying bye; ending the whole tree"
-            cause = Cause.RANK_EXIT
-            die(outcome, Trigger.GONE, policy, now, text, cause, name, well_until=well, pid=pid)
+            _rank_ended(outcome, policy, name, rank, well, now)
             return True
     return False
+
+
+def _main_ended(
+    outcome: Outcome, policy: WorkerPolicy, exit_: Exit, well: float, now: float
+) -> None:
+    how = sentences.describe_exit(exit_)
+    outcome.state = replace(outcome.state, last_exit=how, clean_exit=exit_.code == 0)
+    text = f"its main process {sentences.ended(exit_)}"
+    then = "ending what is left of its tree"
+    die(outcome, Trigger.GONE, policy, now, text, Cause.EXIT, well_until=well, then=then, exit=how)
+
+
+def _rank_ended(
+    outcome: Outcome, policy: WorkerPolicy, name: str, rank: RankEvidence, well: float, now: float
+) -> None:
+    pid = rank.process.pid if rank.process else 0
+    text = f"process {pid} of {sentences.rank_name(name)} ended without saying bye"
+    then = "ending the whole tree"
+    die(
+        outcome,
+        Trigger.GONE,
+        policy,
+        now,
+        text,
+        Cause.RANK_EXIT,
+        name,
+        well_until=well,
+        then=then,
+        pid=pid,
+    )
 
 
 def _live(
@@ -148,8 +170,8 @@ def _ready_now(policy: WorkerPolicy, evidence: WorkerEvidence, came_up: frozense
 
 
 def _ready_sentence(evidence: WorkerEvidence) -> str:
-    names = ", ".join(sorted(live_ranks(evidence)))
-    return f"ready: {names} attached and past loading" if names else "its process runs"
+    names = live_ranks(evidence)
+    return f"ready: {sentences.attached(names)}" if names else "its process runs"
 
 
 def _note_silence(

@@ -27,7 +27,8 @@ class WorkerState:
     `came_up`: ranks that are past loading. `silent`: ranks whose page moves without beats.
     `warned`: things said once per life. `leftovers`: processes of the last life that cannot be
     killed; no new life begins beside them. `stop_wanted`: the operator said stop last, which holds
-    even when the tree ends much later than it should.
+    even when the tree ends much later than it should. `last_death`: why it died last, told also
+    in the lives after; "" where it has not.
     """
 
     name: str
@@ -48,6 +49,7 @@ class WorkerState:
     cause: str = ""
     sentence: str = ""
     last_exit: str = ""
+    last_death: str = ""
     leftovers: frozenset[ProcessId] = frozenset()
     deaths: int = 0
     false_alarms: int = 0
@@ -174,17 +176,22 @@ def die(
     rank: str = "",
     *,
     well_until: float,
+    then: str,
     **data: float | str | None,
 ) -> None:
     """Enter DEAD: count the death and have the whole tree ended.
 
+    `sentence`: why it died. `then`: what is done now, "" for nothing worth telling.
     `well_until`: the end of its uptime, before whatever went wrong began.
     """
     state = outcome.state
     uptime = 0.0 if state.ready_at is None else elapsed(state.ready_at, well_until)
     ledger = restarts.record_death(state.ledger, policy.restart, uptime, now)
-    outcome.state = replace(state, ledger=ledger, deaths=state.deaths + 1, suspicions=())
-    outcome.move(trigger, now, sentence, cause, rank, **data)
+    outcome.state = replace(
+        state, ledger=ledger, deaths=state.deaths + 1, last_death=sentence, suspicions=()
+    )
+    told = f"{sentence}; {then}" if then else sentence
+    outcome.move(trigger, now, told, cause, rank, **data)
     outcome.actions.append(EndTree(state.incarnation))
 
 
@@ -289,17 +296,22 @@ def _after_burial(outcome: Outcome, policy: WorkerPolicy, now: float, spread: fl
     state = outcome.state
     if not restarts.wants_restart(policy.restart, state.clean_exit):
         text = f"every process is gone; not started again, restart.on is {policy.restart.on}"
+        text += _last(state)
         outcome.move(Trigger.BURIED_UNWANTED, now, text, state.cause)
     elif restarts.spent(state.ledger, policy.restart, now):
         text = _gave_up(state, policy, now)
-        outcome.move(Trigger.BURIED_SPENT, now, f"{text}; last: {state.sentence}", state.cause)
+        outcome.move(Trigger.BURIED_SPENT, now, text, state.cause)
     else:
         _delay_restart(outcome, policy, now, spread, Trigger.BURIED)
 
 
 def _gave_up(state: WorkerState, policy: WorkerPolicy, now: float) -> str:
     used = state.ledger.used(policy.restart, now)
-    return f"gave up after {used} deaths (restart.limit {policy.restart.limit})"
+    return f"gave up after {used} deaths (restart.limit {policy.restart.limit}){_last(state)}"
+
+
+def _last(state: WorkerState) -> str:
+    return f"; last: {state.last_death}" if state.last_death else ""
 
 
 def _delay_restart(
@@ -311,6 +323,6 @@ def _delay_restart(
     outcome.state = replace(state, restart_at=Deadline.after(now, wait))
     text = (
         f"every process is gone; next start in {sentences.seconds(wait)},"
-        f" {used} of {policy.restart.limit} deaths used"
+        f" {used} of {policy.restart.limit} deaths used{_last(state)}"
     )
     outcome.move(trigger, now, text, state.cause, delay=wait)

@@ -104,6 +104,7 @@ def _view(unit: Unit, now: float) -> WorkerView:
         restarts_used=state.ledger.used(unit.policy.restart, now),
         restarts_limit=unit.policy.restart.limit,
         last_exit=state.last_exit,
+        last_death=state.last_death,
         backend=unit.policy.backend,
         ranks=_ranks(unit, life, now) if life is not None else (),
         startup_left=startup[0] if startup else None,

@@ -39,6 +39,7 @@ class WorkerView:
 
     `state` and `cause` by name; `sentence` is the last verdict. `restarts_used` counts deaths
     against `restarts_limit`. `leftover_pids` are processes that could not be ended.
+    `last_death` says why it died last, in whatever state it is now.
     """
 
     name: str
@@ -52,6 +53,7 @@ class WorkerView:
     restarts_used: int = 0
     restarts_limit: int = 0
     last_exit: str = ""
+    last_death: str = ""
     backend: str = ""
     ranks: tuple[RankView, ...] = ()
     startup_left: float | None = None
@@ -111,15 +113,12 @@ def rank_message(view: RankView) -> pb.Rank:
 
 
 def worker_message(view: WorkerView, trimmed: bool = False) -> pb.Worker:
-    """Wire form of one worker; `trimmed` cuts a long sentence."""
-    sentence = view.sentence
-    if trimmed and len(sentence) > MAX_SENTENCE_CHARACTERS:
-        sentence = sentence[:MAX_SENTENCE_CHARACTERS] + " ..."
+    """Wire form of one worker; `trimmed` cuts long sentences."""
     return pb.Worker(
         name=view.name,
         state=view.state,
         cause=view.cause,
-        sentence=sentence,
+        sentence=_cut(view.sentence) if trimmed else view.sentence,
         incarnation=view.incarnation,
         pid=view.pid,
         state_age_seconds=view.state_age,
@@ -127,6 +126,7 @@ def worker_message(view: WorkerView, trimmed: bool = False) -> pb.Worker:
         restarts_used=view.restarts_used,
         restarts_limit=view.restarts_limit,
         last_exit=view.last_exit,
+        last_death=_cut(view.last_death) if trimmed else view.last_death,
         backend=view.backend,
         ranks=[rank_message(rank) for rank in view.ranks],
         startup_left_seconds=view.startup_left,
@@ -137,6 +137,12 @@ def worker_message(view: WorkerView, trimmed: bool = False) -> pb.Worker:
         deaths=view.deaths,
         windows_granted=view.windows_granted,
     )
+
+
+def _cut(sentence: str) -> str:
+    if len(sentence) <= MAX_SENTENCE_CHARACTERS:
+        return sentence
+    return sentence[:MAX_SENTENCE_CHARACTERS] + " ..."
 
 
 def event_message(recorded: RecordedEvent) -> pb.Event:
