@@ -49,3 +49,17 @@ def test_without_autostart_it_is_stopped_afterwards() -> None:
     policy = replace(POLICY, autostart=False)
     first = initial(policy, 100.0, left_behind=True)
     assert buried(first.state, policy, NOBODY, 103.0, 0.0).state.lifecycle is State.STOPPED
+
+
+@pytest.mark.parametrize("left_behind", [True, False])
+def test_the_count_of_lives_goes_on_over_a_restart_of_the_daemon(left_behind: bool) -> None:
+    first = initial(POLICY, 100.0, left_behind=left_behind, incarnation=7)
+    if left_behind:
+        assert (first.events[0].incarnation, first.actions) == ("7", [EndTree(7)])
+        first = buried(first.state, POLICY, NOBODY, 103.0, 0.0)
+    assert first.actions == [Spawn(8)]
+    assert first.events[-1].incarnation == "8"
+
+
+def test_where_no_life_is_known_of_none_is_named() -> None:
+    assert initial(POLICY, 100.0, left_behind=True).events[0].incarnation == ""

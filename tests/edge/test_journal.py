@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -223,3 +224,30 @@ def test_texts_that_are_no_unicode_and_numbers_that_are_no_json(path: Path) -> N
     assert recorded.event.sentence.startswith("path ?")
     assert recorded.event.data == {"a": None, "b": None}
     again.close()
+
+
+def lived(journal: Journal, worker: str, incarnation: str) -> None:
+    journal.append(replace(event(worker), incarnation=incarnation), 1.0, WALL)
+
+
+def test_the_highest_incarnation_of_each_worker_is_known_after_a_restart(path: Path) -> None:
+    journal = Journal(path)
+    assert journal.incarnations == {}
+    for incarnation in ("9", "10", "2", "w.77.abcd", ""):
+        lived(journal, "w", incarnation)
+    lived(journal, "never", "")
+    lived(journal, "", "12")
+    journal.close()
+    again = Journal(path)
+    assert again.incarnations == {"w": 10, "never": 0}
+    again.close()
+
+
+def test_a_damaged_or_absent_journal_knows_no_incarnation(path: Path, tmp_path: Path) -> None:
+    path.write_bytes(b"no database at all" * 300)
+    damaged = Journal(path)
+    assert damaged.incarnations == {}
+    damaged.close()
+    absent = Journal(tmp_path / "nowhere" / "journal.db")
+    assert absent.incarnations == {}
+    absent.close()

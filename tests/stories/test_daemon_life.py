@@ -53,6 +53,50 @@ def test_a_killed_daemons_workers_end_before_new_ones_start() -> None:
         assert 2.0 <= span(term, killed) <= 2.0 + crew.leniency(), "the grace of its worker"
 
 
+def page_homes(crew: Crew) -> list[Path]:
+    """What the state directory says: where this daemon's pages lie, and those of earlier ones."""
+    return [Path(line) for line in (crew.directory / "state" / "page-homes").read_text().split()]
+
+
+def test_the_count_of_lives_goes_on_after_a_crash_and_after_a_clean_stop() -> None:
+    with Crew({"w": stub()}, defaults=QUICK) as crew:
+        crew.ready()
+        for expected in ("2", "3"):
+            last = crew.events()[-1].id
+            (crew.kill if expected == "2" else crew.stop)()
+            crew.start(limit=30)
+            crew.ready()
+            assert crew.status()["w"].incarnation == expected
+            new = [e for e in crew.events("w") if e.id > last and e.kind != "operator"]
+            assert {e.incarnation for e in new if e.kind == "burial"} <= {str(int(expected) - 1)}
+            assert {e.incarnation for e in new if e.kind == "started"} == {expected}
+        crew.kill()
+        for path in (crew.directory / "state").glob("journal.sqlite*"):
+            path.unlink()
+        crew.start(limit=30)
+        crew.ready()
+        assert crew.status()["w"].incarnation == "4", "the note of the life that was left says it"
+        assert "0" not in {e.incarnation for e in crew.events("w")}
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_killed_daemons_page_home_is_taken_away(lives: bool) -> None:
+    with Crew({"w": stub(autostart=lives)}, defaults=QUICK) as crew:
+        if lives:
+            crew.ready()
+        (before,) = page_homes(crew)
+        assert before.is_dir()
+        crew.kill()
+        crew.start(limit=30)
+        if lives:
+            crew.ready()
+        after = page_homes(crew)[-1]
+        assert before == after or not before.exists()
+        crew.stop()
+        assert not after.exists()
+        assert after not in page_homes(crew)
+
+
 def test_a_worker_that_was_renamed_meanwhile_is_not_doubled() -> None:
     """The daemon is killed, the file has another name for the worker now: the old one ends
     first, although nobody of its name is configured any more."""
@@ -106,6 +150,7 @@ def test_a_taken_port_is_named_and_no_worker_is_started(tmp_path: Path) -> None:
             daemon._clean_up()
         assert refused.returncode != 0
         assert daemon.health_address in refused.stderr
+        assert "stopped" not in refused.stderr
         assert "Traceback" not in refused.stderr
         assert not left
         assert not mark.exists()

@@ -116,7 +116,7 @@ def _row(worker: Any) -> tuple[str, ...]:
         worker.state,
         worker.cause or "-",
         str(worker.pid or "-"),
-        worker.incarnation[:8] or "-",
+        worker.incarnation or "-",
         str(rank.step) if rank is not None else "-",
         duration(_value(rank, "step_age_seconds")) if rank is not None else "-",
         duration(left),

@@ -55,6 +55,11 @@ class WorkerState:
     false_alarms: int = 0
 
     @property
+    def life(self) -> str:
+        """The present incarnation as events name it; "" before the first."""
+        return str(self.incarnation) if self.incarnation else ""
+
+    @property
     def ready(self) -> bool:
         """True once this life was ready."""
         return self.ready_at is not None
@@ -83,7 +88,7 @@ class Outcome:
                 kind,
                 sentence,
                 self.state.name,
-                str(self.state.incarnation or ""),
+                self.state.life,
                 cause=cause,
                 rank=rank,
                 data=data,
@@ -112,7 +117,7 @@ class Outcome:
                 Kind.TRANSITION,
                 sentence,
                 self.state.name,
-                str(self.state.incarnation or ""),
+                self.state.life,
                 origin.value,
                 target.value,
                 cause,
@@ -123,12 +128,15 @@ class Outcome:
         return True
 
 
-def initial(policy: WorkerPolicy, now: float, *, left_behind: bool = False) -> Outcome:
+def initial(
+    policy: WorkerPolicy, now: float, *, left_behind: bool = False, incarnation: int = 0
+) -> Outcome:
     """A worker that the configuration names, when the daemon starts.
 
     `left_behind`: an earlier daemon died and its processes may still live; these are ended first.
+    `incarnation`: that of its last life under an earlier daemon, 0 where none is known of.
     """
-    outcome = Outcome(WorkerState(policy.name, since=now))
+    outcome = Outcome(WorkerState(policy.name, since=now, incarnation=incarnation))
     if left_behind:
         text = "an earlier daemon left its processes behind; they are ended first"
         outcome.state = replace(
@@ -139,7 +147,7 @@ def initial(policy: WorkerPolicy, now: float, *, left_behind: bool = False) -> O
             sentence=text,
         )
         outcome.note(Kind.BURIAL, text)
-        outcome.actions.append(EndTree(0))
+        outcome.actions.append(EndTree(incarnation))
     elif policy.autostart:
         begin_life(outcome, Trigger.START, now, "started with the daemon")
     return outcome

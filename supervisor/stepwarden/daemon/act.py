@@ -19,7 +19,7 @@ from stepwarden.core.deadline import clamp_timeout
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.core.worker import Outcome, buried
-from stepwarden.daemon.life import Life, new_name
+from stepwarden.daemon.life import Life, new_name, number_in
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.agent_service import Admission
 from stepwarden.edge.burial import bury
@@ -28,7 +28,7 @@ from stepwarden.edge.family import Family
 from stepwarden.edge.host import this_host
 from stepwarden.edge.launcher import Launcher, LaunchSpec, SpawnFailed
 from stepwarden.edge.life_records import LifeRecord, LifeRecords
-from stepwarden.edge.page_home import make_page_dir, remove_page_dir
+from stepwarden.edge.page_home import make_page_dir, remove_page_dir, remove_page_home
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.reaper import Reaper
@@ -134,9 +134,10 @@ class Actor:
             return None
         return unit, unit.life
 
-    def inherit(self) -> frozenset[str]:
+    def inherit(self) -> dict[str, int]:
         """Take over the lives that an earlier daemon of this state directory did not see to their
-        end; returns the workers that they belong to, each of which is to be ended before it starts.
+        end; returns the workers that they belong to, each of which is to be ended before it starts,
+        with its highest incarnation among them.
 
         Lives of workers that the configuration no longer names are ended in the background. Such
         a worker may have a new name now, so no other life begins before.
@@ -146,7 +147,10 @@ class Actor:
                 self._inherited.setdefault(record.worker, []).append(record)
             else:
                 self._nobodys.append(self._start_task(self._bury_nobodys(record)))
-        return frozenset(self._inherited)
+        return {
+            worker: max(number_in(record.incarnation) for record in records)
+            for worker, records in self._inherited.items()
+        }
 
     def close(self) -> None:
         """Let go of descriptors."""
@@ -202,7 +206,8 @@ class Actor:
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread to be had
             text = f"this life could not be noted in the state directory ({error}):"
             text += " a daemon that comes after a crash of this one would not know of it"
-            self._note(Event(Kind.DAEMON, text, record.worker, record.incarnation))
+            number = str(number_in(record.incarnation))
+            self._note(Event(Kind.DAEMON, text, record.worker, number))
 
     def _born(self, life: Life, process: ProcessId) -> None:
         life.family = Family(process, life.name, life.page_dir, self._mains, self._traces)
@@ -293,7 +298,7 @@ class Actor:
         grace: float,
         ordered_at: float,
     ) -> frozenset[ProcessId]:
-        number = str(unit.state.incarnation) if unit.state.incarnation else ""
+        number = unit.state.life
 
         async def end(family: Family, whose: str) -> frozenset[ProcessId]:
             def report(sentence: str) -> None:
@@ -325,10 +330,10 @@ class Actor:
             if memory.process is not None:
                 self._watch.drop(memory.process)
         life.pages.close()
+        remove_page_dir(life.page_dir)  # before its note, which leads the next daemon to it
         # In a thread: the state directory may lie on a disk that does not answer.
         with suppress(RuntimeError):  # no thread to be had: a note too many does no harm
             await asyncio.to_thread(self._records.remove, life.name)
-        remove_page_dir(life.page_dir)
         unit.life = None
 
     def _buried(self, unit: Unit, left: frozenset[ProcessId]) -> None:
@@ -349,7 +354,10 @@ class Actor:
             self._forget(record)
 
     def _forget(self, record: LifeRecord) -> None:
-        remove_page_dir(Path(record.page_dir))
+        directory = Path(record.page_dir)
+        remove_page_dir(directory)
+        if directory.parent != self._around.page_home:
+            remove_page_home(directory.parent)
         self._records.remove(record.incarnation)
 
 

@@ -97,7 +97,7 @@ def _view(unit: Unit, now: float) -> WorkerView:
         state=state.lifecycle.value,
         cause=str(state.cause),
         sentence=state.sentence,
-        incarnation=str(state.incarnation) if state.incarnation else "",
+        incarnation=state.life,
         pid=life.main.pid if life is not None and life.main is not None else 0,
         state_age=elapsed(state.since, now),
         uptime=elapsed(state.spawned_at, now) if live else 0.0,

@@ -37,8 +37,9 @@ class RankMemory:
 class Life:
     """One incarnation: its identity, its processes, and what its agents have said.
 
-    `incarnation` counts the lives of this worker since the daemon started; `name` is unique for
-    ever. `main` and `family` are None until it has been started.
+    `incarnation` counts the lives of this worker, on over restarts of the daemon while its state
+    directory is kept; `name` is unique for ever. `main` and `family` are None until
+    it has been started.
     """
 
     worker: str
@@ -61,3 +62,9 @@ class Life:
 def new_name(worker: str, incarnation: int) -> str:
     """A name that no other life of any daemon has had."""
     return f"{worker}.{incarnation}.{secrets.token_hex(4)}"
+
+
+def number_in(name: str) -> int:
+    """The incarnation that a name of `new_name` holds; 0 where it holds none."""
+    number = name.split(".")[-2:-1]
+    return int(number[0]) if number and number[0].isdecimal() else 0

@@ -37,7 +37,12 @@ from stepwarden.edge.launcher import Launcher
 from stepwarden.edge.life_records import LifeRecords
 from stepwarden.edge.listen import Target, UnixTarget, ensure_directory, group_id, parse_target
 from stepwarden.edge.log_writer import LogWriter
-from stepwarden.edge.page_home import make_page_home, remove_page_home
+from stepwarden.edge.page_home import (
+    forget_page_home,
+    make_page_home,
+    note_page_home,
+    remove_page_home,
+)
 from stepwarden.edge.snapshots import Snapshots
 from stepwarden.edge.systemd import Notifier, strip
 from stepwarden.errors import ExitCode
@@ -64,8 +69,10 @@ class Daemon:
         self._clock = clock
         ensure_directory(settings.runtime_dir, 0o755)
         self._page_home = make_page_home(settings.runtime_dir)
+        self._page_home_note = settings.state_dir / "page-homes"
+        note_page_home(self._page_home_note, self._page_home)
         self._log_writer = LogWriter(sys.stderr)
-        self._log = make_logger(settings.log_format, settings.log_level, self._log_writer)
+        self._log = make_logger(settings.log_format, settings.log_level, self._log_writer, clock)
         self._notifier = Notifier.from_env(os.environ)
         self._journal = Journal(settings.state_dir / "journal.sqlite")
         self._health = HealthServer(_targets(settings.health_listen), clock)
@@ -97,6 +104,7 @@ class Daemon:
         self._reporter.attach(self._units, self._admin.publish)
         self._actor.attach(self._loop, self._units)
         self._stop_asked = asyncio.Event()
+        self._served = False
 
     async def run(self) -> ExitCode:
         """Serve until told to stop."""
@@ -127,7 +135,9 @@ class Daemon:
         await self._admin.start()
         now = self._clock.monotonic()
         for name, unit in self._units.items():
-            outcome = initial(unit.policy, now, left_behind=name in inherited)
+            last = max(self._journal.incarnations.get(name, 0), inherited.get(name, 0))
+            left = name in inherited
+            outcome = initial(unit.policy, now, left_behind=left, incarnation=last)
             self._loop.apply(unit, outcome, now)
         self._backend.closed = ""
         self._reporter.turned(now)
@@ -136,6 +146,7 @@ class Daemon:
             f"stepwarden {__version__} serves {len(self._units)} workers from {self._config.path}"
         )
         self._reporter.note(Event(Kind.DAEMON, text))
+        self._served = True
 
     async def _stop(self, turning: asyncio.Task[None]) -> None:
         """Everybody is told to stop at once; each has its own grace."""
@@ -164,9 +175,12 @@ class Daemon:
         self._health.shutdown()
         self._actor.reaper.stop()
         self._actor.close()
-        self._reporter.note(Event(Kind.DAEMON, "stopped"))
+        if self._served:
+            self._reporter.note(Event(Kind.DAEMON, "stopped"))
         self._journal.close()
         remove_page_home(self._page_home)
+        if not self._page_home.exists():
+            forget_page_home(self._page_home_note, self._page_home)
         self._notifier.close()
         self._log_writer.close()
 

@@ -34,7 +34,11 @@ _PRUNE_EVERY = 1000
 
 
 class Journal:
-    """The history of this supervisor. Every method may be called from any thread."""
+    """The history of this supervisor. Every method may be called from any thread.
+
+    `incarnations`: the highest of each worker that the file told of when it was opened first, so
+    that the count goes on; empty where it could not be read.
+    """
 
     def __init__(self, path: Path, keep: int = KEEP_EVENTS) -> None:
         self._path = path
@@ -52,6 +56,7 @@ class Journal:
         self._open()
         self._numbered = self._database is not None
         self._last_id = self._newest_id()
+        self.incarnations = self._highest_incarnations()
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
 
@@ -116,6 +121,15 @@ class Journal:
         except sqlite3.Error as error:
             self._fail(error)
             return 0
+
+    def _highest_incarnations(self) -> dict[str, int]:
+        if self._database is None:
+            return {}
+        try:
+            return journal_file.incarnations(self._database)
+        except sqlite3.Error as error:
+            self._fail(error)
+            return {}
 
     def _write(self) -> None:
         healthy = self._database is not None

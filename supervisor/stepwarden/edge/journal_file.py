@@ -105,6 +105,15 @@ def newest_id(database: sqlite3.Connection) -> int:
     return int(newest or 0)
 
 
+def incarnations(database: sqlite3.Connection) -> dict[str, int]:
+    """The highest incarnation that is told of each worker, by its name."""
+    query = (
+        "SELECT worker, max(CAST(incarnation AS INTEGER)) FROM event"
+        " WHERE worker != '' GROUP BY worker"
+    )
+    return {worker: max(int(highest or 0), 0) for worker, highest in database.execute(query)}
+
+
 def write(database: sqlite3.Connection, batch: Sequence[RecordedEvent]) -> None:
     """Commit a batch whole or not at all."""
     rows = [_row(recorded) for recorded in batch]

@@ -57,6 +57,39 @@ def remove_page_dir(directory: Path) -> None:
 
 
 def remove_page_home(home: Path) -> None:
-    """Take the (empty) home away when the daemon ends. Never raises."""
+    """Take the home away if nothing is in it any more. Never raises."""
     with suppress(OSError):
         home.rmdir()
+
+
+def note_page_home(note: Path, home: Path) -> None:
+    """Write down the home of this daemon, so that the next one finds it after a crash.
+
+    Homes that earlier daemons noted are taken away where they are empty by now; the others stay
+    noted. Never raises: a state directory that takes no note stops nothing.
+    """
+    earlier = [path for path in _noted(note) if path != home]
+    for path in earlier:
+        remove_page_home(path)
+    _write(note, [*(path for path in earlier if path.is_dir()), home])
+
+
+def forget_page_home(note: Path, home: Path) -> None:
+    """The home has been taken away; another daemon may have one of its name. Never raises."""
+    _write(note, [path for path in _noted(note) if path != home])
+
+
+def _noted(note: Path) -> list[Path]:
+    try:
+        lines = note.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    return [Path(line) for line in lines if line.startswith("/")]
+
+
+def _write(note: Path, homes: list[Path]) -> None:
+    scratch = note.with_name(note.name + ".new")
+    text = "".join(f"{home}\n" for home in homes)
+    with suppress(OSError):
+        scratch.write_text(text, encoding="utf-8", errors="surrogateescape")
+        os.replace(scratch, note)
