@@ -6,15 +6,16 @@ exception leaves them. Whatever is unusual (a nonsense count, a slot still open,
 goes to the slow versions below.
 
 Reading the clock is the dearest part, so an ordinary step has only its begin stamped. What the beat
-thread sees open at one of its looks is a long step: `watch` puts a `_Stamped` in the way of its
-end. So the length of every step that outlasts a look is known exactly, and the others cost one
-clock reading less.
+thread finds open for a while at one of its looks is a long step: `watch` puts a `_Stamped` in the
+way of its end. So the length of every long step is known exactly, and the others cost one clock
+reading less.
 
 One thread begins steps. Any thread may end one, each handle once; ending it again does nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 import operator
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from typing import Protocol
 
 from stepwarden_proto.page import (
     HEADER_WORDS,
+    LONG_STEPS,
+    LONG_WORDS,
     RING_SLOTS,
     S_BEGIN_NS,
     S_END,
@@ -32,9 +35,13 @@ from stepwarden_proto.page import (
     S_NUM_TOKENS,
     S_PHASE,
     SLOT_WORDS,
+    W_LONG,
     W_OVERFLOWS,
 )
 from stepwarden_proto.phases import PHASE_CODES
+
+LONG_STEP_NS = 250_000_000
+"""A step that is older than this when the beat thread looks is a long one."""
 
 UNKNOWN = -1
 MAX_COUNT = 2**63 - 1
@@ -75,17 +82,45 @@ def slot_views(words: memoryview) -> tuple[memoryview, ...]:
     return tuple(words[start : start + SLOT_WORDS] for start in starts)
 
 
+class _LongSteps:
+    """The last few long steps, kept in the header of the page."""
+
+    __slots__ = ("_count", "_words")
+
+    def __init__(self, words: memoryview) -> None:
+        self._words = words
+        self._count = itertools.count()
+
+    def note(self, number: int, begin_ns: int, end_ns: int) -> None:
+        """Keep one more; the oldest gives way."""
+        start = W_LONG + LONG_WORDS * (next(self._count) % LONG_STEPS)
+        words = self._words
+        words[start] = 0
+        words[start + 1] = begin_ns
+        words[start + 2] = end_ns
+        words[start] = number
+
+
 class _Stamped:
     """Takes the end of a step in place of its slot, and stamps the time first."""
 
-    __slots__ = ("_slot",)
+    __slots__ = ("_long_steps", "_slot")
 
-    def __init__(self, slot: memoryview) -> None:
+    def __init__(self, slot: memoryview, long_steps: _LongSteps) -> None:
         self._slot = slot
+        self._long_steps = long_steps
 
     def __setitem__(self, word: int, handle: int) -> None:
-        self._slot[S_END_NS] = time.monotonic_ns()
-        self._slot[word] = handle
+        slot = self._slot
+        try:
+            slot[S_END_NS] = end_ns = time.monotonic_ns()
+            begin_ns = slot[S_BEGIN_NS]
+            # Ordinary steps come this way too, until the next look.
+            if end_ns - begin_ns > LONG_STEP_NS:
+                self._long_steps.note(handle, begin_ns, end_ns)
+        finally:
+            # Whatever becomes of the stamps, the step has ended.
+            slot[word] = handle
 
 
 class Ring:
@@ -149,8 +184,10 @@ def _closures(  # noqa: PLR0915 - these functions share their cells, so they sta
 
     def watch() -> None:
         # Whatever happens between these lines, an end is stored, with its stamp or without.
-        for index, (slot, other) in enumerate(zip(slots, stamped, strict=True)):
-            enders[index] = other if open_[index] else slot
+        # A step that began just before a look is an ordinary one.
+        old = clock() - LONG_STEP_NS
+        for index, (slot, other) in enumerate(zip(slots, stamped, strict=False)):
+            enders[index] = other if open_[index] and slot[S_BEGIN_NS] < old else slot
 
     def begin_slowly(num_seqs: object, num_tokens: object, phase: object) -> int:
         nonlocal number
@@ -190,6 +227,8 @@ def _closures(  # noqa: PLR0915 - these functions share their cells, so they sta
         words = page
         slots = () if page is None else slot_views(page)
         enders = list(slots)
-        stamped = tuple(_Stamped(slot) for slot in slots)
+        if page is not None:
+            long_steps = _LongSteps(page)
+            stamped = tuple(_Stamped(slot, long_steps) for slot in slots)
 
     return begin, end, attach, watch

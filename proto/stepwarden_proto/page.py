@@ -7,8 +7,10 @@ nanoseconds of the writer's CLOCK_MONOTONIC; 0 means "never". -1 in a count mean
 Header words are independent of each other. A ring slot is written by the stepping thread in the
 order FIRST, BEGIN_NS ... PHASE, LAST and is whole when FIRST == LAST; whichever thread finishes the
 step writes END. A slot is open while END != FIRST. The end of a long step is stamped too: END_NS is
-written before END, and holds for this step where it is not below BEGIN_NS. The reader accepts a
-word or a slot when two reads agree on it, because stores are not ordered everywhere.
+written before END, and holds for this step where it is not below BEGIN_NS. Slots are soon used
+again, so the last few long steps are kept in the header: NUMBER is set to 0, then BEGIN_NS and
+END_NS are written, then NUMBER. The reader accepts a word or a slot when two reads agree on it,
+because stores are not ordered everywhere.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ W_LOOP_TURNS: Final = 16
 W_LOOP_NS: Final = 17
 W_OVERFLOWS: Final = 18  # begins that found their ring slot still open and were not recorded
 W_CLOSED: Final = 19  # 1 after a clean end (bye)
-HEADER_WORDS: Final = 32
+W_LONG: Final = 20  # LONG_STEPS records of NUMBER, BEGIN_NS, END_NS: the last long steps
+LONG_STEPS: Final = 4
+LONG_WORDS: Final = 3
+HEADER_WORDS: Final = 48
 
 # Ring slot: word offset inside the slot. Step number n lives in slot n % RING_SLOTS.
 RING_SLOTS: Final = 16

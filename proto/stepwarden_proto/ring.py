@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 from stepwarden_proto.page import (
     HEADER_WORDS,
+    LONG_STEPS,
+    LONG_WORDS,
     RING_SLOTS,
     S_BEGIN_NS,
     S_END,
@@ -20,6 +22,7 @@ from stepwarden_proto.page import (
     S_NUM_TOKENS,
     S_PHASE,
     SLOT_WORDS,
+    W_LONG,
 )
 
 PAGE_WORDS: Final = HEADER_WORDS + RING_SLOTS * SLOT_WORDS
@@ -88,3 +91,13 @@ def open_steps(words: Sequence[int]) -> list[SlotStep]:
 def steps_begun(words: Sequence[int]) -> int:
     """Number of the newest step whose begin was recorded; 0 before the first."""
     return max(words[HEADER_WORDS + S_LAST : PAGE_WORDS : SLOT_WORDS])
+
+
+def long_steps(words: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Number, begin and end (ns of the writer's clock) of the last long steps, the oldest first."""
+    records = []
+    for start in range(W_LONG, W_LONG + LONG_STEPS * LONG_WORDS, LONG_WORDS):
+        number, begin_ns, end_ns = words[start : start + LONG_WORDS]
+        if number > 0 and end_ns >= begin_ns > 0:
+            records.append((number, begin_ns, end_ns))
+    return sorted(records)

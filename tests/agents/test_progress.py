@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from stepwarden_agent.page_file import private_page
-from stepwarden_agent.progress import Ring, as_count
+from stepwarden_agent.progress import LONG_STEP_NS, Ring, as_count
 from stepwarden_proto import page, ring
 
 
@@ -36,22 +36,43 @@ def test_a_step_is_open_until_its_end() -> None:
     assert done.end_ns == 0
 
 
-def test_the_end_of_a_step_that_a_look_saw_open_is_stamped() -> None:
+def age(words: memoryview, number: int) -> None:
+    """Let a step look as if it had begun long ago."""
+    words[ring.SLOT_STARTS[number % page.RING_SLOTS] + page.S_BEGIN_NS] -= 2 * LONG_STEP_NS
+
+
+def test_the_end_of_a_long_step_is_stamped() -> None:
     steps, words = armed()
-    seen, unseen = steps.begin(1, 1, "decode"), 0
+    long, short = steps.begin(1, 1, "decode"), steps.begin(1, 1, "decode")
+    age(words, long)
     steps.watch()
-    unseen = steps.begin(1, 1, "decode")
-    for handle in (seen, unseen):
+    for handle in (long, short):
         steps.end(handle)
-    long, short = (ring.step_at(words_of(words), ring.SLOT_STARTS[n]) for n in (seen, unseen))
-    assert long.end_ns >= long.begin_ns
-    assert short.end_ns == 0
+    told = [ring.step_at(words_of(words), ring.SLOT_STARTS[n]) for n in (long, short)]
+    assert told[0].end_ns - told[0].begin_ns > LONG_STEP_NS
+    assert told[1].end_ns == 0
     steps.watch()
     again = [steps.begin(1, 1, "decode") for _ in range(page.RING_SLOTS)]
     steps.end(again[-2])
     reused = ring.step_at(words_of(words), ring.SLOT_STARTS[again[-2] % page.RING_SLOTS])
     assert reused.number == again[-2]
     assert reused.end_ns == 0  # an old stamp is no stamp of this step
+
+
+def test_the_last_long_steps_outlive_their_slots() -> None:
+    steps, words = armed()
+    long = []
+    for _ in range(page.LONG_STEPS + 2):
+        handle = steps.begin(1, 1, "decode")
+        age(words, handle)
+        steps.watch()
+        steps.end(handle)
+        long.append(handle)
+        for _ in range(2 * page.RING_SLOTS):
+            steps.end(steps.begin(1, 1, "decode"))
+    kept = ring.long_steps(words_of(words))
+    assert [number for number, _, _ in kept] == long[-page.LONG_STEPS :]
+    assert all(end_ns - begin_ns > LONG_STEP_NS for _, begin_ns, end_ns in kept)
 
 
 def test_a_look_at_any_instant_loses_no_end() -> None:

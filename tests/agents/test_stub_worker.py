@@ -67,13 +67,13 @@ def test_a_bounded_freeze_goes_back_to_stepping(stub: Running) -> None:
 
 
 def test_scripted_steps_have_their_lengths(stub: Running) -> None:
-    stub.control.send("steps 0.8 0.6")
+    stub.control.send("steps 1.2 0.9")
     first, second = stub.wait("len(view.last_ended) == 2").last_ended
-    # Each outlasts a look of the beat thread, so that its end is stamped.
+    # Each is long enough for a look of the beat thread, so that its end is stamped.
     assert first.seconds is not None
     assert second.seconds is not None
-    assert first.seconds >= 0.8
-    assert second.seconds >= 0.6
+    assert first.seconds >= 1.2
+    assert second.seconds >= 0.9
 
 
 def test_mute_stops_the_tick_and_silence_does_not(stub: Running) -> None:

@@ -79,9 +79,11 @@ def hunt(pages: Path, seconds: float) -> None:
             check(view, before, time.monotonic())
             seen += len(view.steps)
             moving += view.in_motion
-            assert now <= until
-        writer.stdin.write("stop\n")
-        writer.stdin.flush()
+            if writer.poll() is not None:
+                break  # line_from tells why
+        else:
+            writer.stdin.write("stop\n")
+            writer.stdin.flush()
         total, overflows = map(int, line_from(writer).split())
     reader.close()
     assert total > RING_SLOTS * 100

@@ -120,11 +120,14 @@ def ruled(judgement: Judgement, busy_cpu: float, now: float) -> str:
 
 def false_alarm(clock: RunningClock, length: float | None, now: float) -> str:
     """A suspicion went away by itself; `length`: how long a step took, where known."""
-    if clock.step is not None and length is not None:
-        over = seconds(elapsed(clock.budget, length))
-        return (
-            f"false alarm: {_step(clock)} of {subject(clock)} ended after"
-            f" {seconds(length)}, {over} over its budget of {seconds(clock.budget)}"
-        )
-    took = seconds(elapsed(clock.began, now))
-    return f"false alarm: {clock.cause.value} of {subject(clock)} is over after {took}"
+    who = subject(clock)
+    took = elapsed(clock.began, now) if length is None else length
+    over = seconds(elapsed(clock.budget, took))
+    if clock.step is None:
+        return f"false alarm: {clock.cause.value} of {who} is over after {seconds(took)}"
+    # Without a stamp of its end, all that is known is when it was seen to have ended.
+    most = "at most " if length is None else ""
+    return (
+        f"false alarm: {_step(clock)} of {who} ended after {most}{seconds(took)},"
+        f" {most}{over} over its budget of {seconds(clock.budget)}"
+    )

@@ -47,7 +47,7 @@ class PageView:
     work: Work | None
     steps: tuple[Step, ...]  # open ones, the oldest first
     steps_begun: int
-    last_ended: tuple[EndedStep, ...]  # the newest few, the oldest first
+    last_ended: tuple[EndedStep, ...]  # the newest few and the last long ones, the oldest first
     overflows: int
     closed: bool
     in_motion: bool
@@ -135,7 +135,7 @@ def build_view(
         work=_work(words, place),
         steps=steps,
         steps_begun=stamps.begun,
-        last_ended=tuple(_ended(words, start) for _, start in ended_slots[-NEWEST_ENDED:]),
+        last_ended=_last_ended(words, ended_slots),
         overflows=words[layout.W_OVERFLOWS],
         closed=words[layout.W_CLOSED] == 1,
         in_motion=in_motion,
@@ -162,13 +162,20 @@ def _step(words: Sequence[int], start: int, place: _Placement) -> Step:
     )
 
 
-def _ended(words: Sequence[int], start: int) -> EndedStep:
+def _last_ended(
+    words: Sequence[int], ended_slots: Sequence[tuple[int, int]]
+) -> tuple[EndedStep, ...]:
+    """The newest few, and the last long ones with their lengths; the oldest first."""
+    found = {number: _length(words, start) for number, start in ended_slots[-NEWEST_ENDED:]}
+    for number, begin_ns, end_ns in ring.long_steps(words):
+        # Two stamps of one clock, which need not be ours: a length, not an instant.
+        found[number] = (end_ns - begin_ns) / NANOSECONDS
+    return tuple(EndedStep(number, found[number]) for number in sorted(found))
+
+
+def _length(words: Sequence[int], start: int) -> float | None:
     end_ns = ring.end_ns(words, start)
-    if not end_ns:
-        return EndedStep(words[start], None)
-    # Two stamps of one clock, which need not be ours: a length, not an instant.
-    length_ns = end_ns - words[start + layout.S_BEGIN_NS]
-    return EndedStep(words[start], length_ns / NANOSECONDS)
+    return (end_ns - words[start + layout.S_BEGIN_NS]) / NANOSECONDS if end_ns else None
 
 
 def _lease(words: Sequence[int], place: _Placement) -> Lease | None:
