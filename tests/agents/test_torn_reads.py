@@ -74,7 +74,7 @@ def hunt(pages: Path, seconds: float) -> None:
         assert line_from(writer) == "ready"
         until = time.monotonic() + seconds
         view, seen, moving = None, 0, 0
-        while (now := time.monotonic()) < until:
+        while time.monotonic() < until:
             view, before = reader.read(time.monotonic())["0"], view
             check(view, before, time.monotonic())
             seen += len(view.steps)

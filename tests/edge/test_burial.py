@@ -6,6 +6,7 @@ import fcntl
 import os
 import resource
 import signal
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from stepwarden.edge.signals import send
 from support.process_world import BASE_ENV, PYTHON, World, run, text_of, until, world
 
 CLOCK = SystemClock()
+MARK = f"w-{uuid.uuid4().hex}"  # nobody else on this host carries it
 TREE = Path(__file__).parents[1] / "support" / "tree_worker.py"
 NAMES = ("main", "child_a", "child_b", "grandchild")
 SLEEP = "import time; time.sleep(600)"
@@ -70,7 +72,7 @@ def test_o_proc_1_the_whole_tree_goes(tmp_path: Path, killed_from_outside: bool)
         async with world() as here:
             unrelated = await here.python(SLEEP)
             tree = await start_tree(here, tmp_path, "stubborn")
-            family = Family(tree["main"], "w-1")
+            family = Family(tree["main"], MARK)
             family.observe(ProcessTable.scan())
             assert family.members(ProcessTable.scan()) == set(tree.values())
             if killed_from_outside:
@@ -92,7 +94,7 @@ def test_a_dead_single_process_is_confirmed_without_waiting() -> None:
     async def story() -> None:
         async with world() as here:
             process = await here.python(SLEEP)
-            family = Family(process, "w-1")
+            family = Family(process, MARK)
             send(process, signal.SIGKILL)
             await here.exit_of(process)
             told: list[str] = []
@@ -111,7 +113,7 @@ def test_stopped_processes_get_term_and_go_on() -> None:
             send(process, signal.SIGSTOP)
             await until(lambda: ProcessTable.scan().by_pid[process.pid].stopped)
             told: list[str] = []
-            assert await bury_quietly(Family(process, "w-1"), 60.0, told) == frozenset()
+            assert await bury_quietly(Family(process, MARK), 60.0, told) == frozenset()
             assert await here.exit_of(process) == Exit(signal=signal.SIGTERM)
             assert any(line.startswith("SIGCONT") for line in told)
 
@@ -134,7 +136,7 @@ if len(sys.argv) > 2:
 
 async def orphan_of(here: World, path: Path, *args: str) -> tuple[ProcessId, ProcessId]:
     """A main that double-forks: (main, the orphan, which is our child by now)."""
-    main = await here.python(DOUBLE_FORK, str(path), *args, STEPWARDEN_INCARNATION="w-7")
+    main = await here.python(DOUBLE_FORK, str(path), *args, STEPWARDEN_INCARNATION=MARK)
     orphan = identify(int(await text_of(path)))
     assert orphan is not None
     await until(lambda: orphan in {e.process for e in ProcessTable.scan().children(os.getpid())})
@@ -152,7 +154,7 @@ def test_a_double_fork_is_found_by_its_marker_when_it_becomes_our_child(tmp_path
     async def story() -> None:
         async with world() as here:
             main, orphan = await orphan_of(here, tmp_path / "pid", "stay")
-            family = Family(main, "w-7")
+            family = Family(main, MARK)
             # Its environment is read in a thread: one of the next looks knows.
             await until(lambda: seen(family) == {main, orphan})
             other = Family(await here.python(SLEEP), "w-8")
@@ -169,7 +171,7 @@ def test_an_orphan_is_buried_though_main_has_ended_unseen(tmp_path: Path) -> Non
         async with world() as here:
             main, orphan = await orphan_of(here, tmp_path / "pid")
             await here.exit_of(main)
-            assert await bury_quietly(Family(main, "w-7"), 5.0, []) == frozenset()
+            assert await bury_quietly(Family(main, MARK), 5.0, []) == frozenset()
             assert not alive(orphan)
 
     run(story())
@@ -182,13 +184,13 @@ def test_the_marker_is_found_where_orphans_are_not_ours(tmp_path: Path) -> None:
         async with world() as here:
             ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)
             main = await here.python(
-                DOUBLE_FORK, str(tmp_path / "pid"), STEPWARDEN_INCARNATION="w-7"
+                DOUBLE_FORK, str(tmp_path / "pid"), STEPWARDEN_INCARNATION=MARK
             )
             await here.exit_of(main)
             orphan = identify(int(await text_of(tmp_path / "pid")))
             assert orphan is not None
-            other = await here.python(SLEEP, STEPWARDEN_INCARNATION="w-7")
-            family = Family(main, "w-7", barred=lambda: [other.pid])
+            other = await here.python(SLEEP, STEPWARDEN_INCARNATION=MARK)
+            family = Family(main, MARK, barred=lambda: [other.pid])
             family.observe(ProcessTable.scan())
             assert family.members(ProcessTable.scan()) == set()
             assert await bury_quietly(family, 5.0, []) == frozenset()
@@ -227,18 +229,18 @@ def test_a_blanked_environment_is_found_by_its_mapped_page(tmp_path: Path) -> No
             pages.mkdir()
             (pages / "0.page").write_bytes(bytes(4096))
             main = await here.python(
-                BLANKED, str(tmp_path / "pid"), str(pages / "0.page"), STEPWARDEN_INCARNATION="w-7"
+                BLANKED, str(tmp_path / "pid"), str(pages / "0.page"), STEPWARDEN_INCARNATION=MARK
             )
             orphan = identify(int(await text_of(tmp_path / "pid")))
             assert orphan is not None
-            assert b"w-7" not in Path(f"/proc/{orphan.pid}/environ").read_bytes()
+            assert MARK.encode() not in Path(f"/proc/{orphan.pid}/environ").read_bytes()
             # An operator who merely looks at the page is no member.
             with (pages / "0.page").open("rb"):
                 reader = await here.python(
                     "import sys,time; f=open(sys.argv[1],'rb'); time.sleep(600)",
                     str(pages / "0.page"),
                 )
-                family = Family(main, "w-7", pages)
+                family = Family(main, MARK, pages)
                 assert await bury_quietly(family, 5.0, []) == frozenset()
             assert not alive(orphan)
             assert alive(reader)
@@ -251,7 +253,7 @@ def test_what_the_page_reader_tells_is_a_member_with_its_children(tmp_path: Path
         async with world() as here:
             main = await here.python(SLEEP)
             tree = await start_tree(here, tmp_path)
-            family = Family(main, "w-1", barred=lambda: [tree["child_a"].pid])
+            family = Family(main, MARK, barred=lambda: [tree["child_a"].pid])
             assert family.adopt(tree["child_b"])
             assert not family.adopt(tree["child_a"])
             for pid in (os.getpid(), os.getppid(), 1):
@@ -285,7 +287,7 @@ def test_members_born_during_the_burial_go_too(tmp_path: Path) -> None:
             process = await here.python(FORKS_ON_TERM, str(tmp_path / "pids"))
             await text_of(tmp_path / "pids.ready")
             told: list[str] = []
-            assert await bury_quietly(Family(process, "w-1"), 0.3, told) == frozenset()
+            assert await bury_quietly(Family(process, MARK), 0.3, told) == frozenset()
             born = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
             assert born
             assert not any(entry.pid in born and not entry.gone for entry in _everybody())
@@ -316,7 +318,7 @@ def test_what_cannot_be_ended_is_returned_and_the_loop_runs_on(
 
             ticker = asyncio.create_task(tick())
             told: list[str] = []
-            left = await bury(Family(process, "w-1"), 0.2, 0.2, CLOCK, told.append)
+            left = await bury(Family(process, MARK), 0.2, 0.2, CLOCK, told.append)
             ticker.cancel()
             assert left == frozenset({process})
             assert told == [f"cannot be ended: 1 process: {process.pid}"]
@@ -333,11 +335,11 @@ def test_out_of_descriptors_nobody_counts_as_gone() -> None:
             process = await here.python(SLEEP)
             told: list[str] = []
             with no_descriptor_left():
-                left = await bury(Family(process, "w-1"), 0.1, 0.1, CLOCK, told.append)
+                left = await bury(Family(process, MARK), 0.1, 0.1, CLOCK, told.append)
             assert left == frozenset({process})
             assert told[0].startswith("cannot look at the processes now: Too many open files")
             assert alive(process)
-            assert await bury_quietly(Family(process, "w-1"), 10.0, told) == frozenset()
+            assert await bury_quietly(Family(process, MARK), 10.0, told) == frozenset()
 
     run(story())
 
@@ -359,7 +361,7 @@ def test_a_crowd_is_buried_with_few_descriptors(tmp_path: Path) -> None:
             await text_of(tmp_path / "ready")
             told: list[str] = []
             before = len(os.listdir("/proc/self/fd"))
-            assert await bury_quietly(Family(process, "w-1"), 60.0, told) == frozenset()
+            assert await bury_quietly(Family(process, MARK), 60.0, told) == frozenset()
             assert len(os.listdir("/proc/self/fd")) == before
             assert told[0].startswith("SIGTERM sent to 151 processes: ")
             assert told[0].endswith("and 141 more")
@@ -372,7 +374,7 @@ def test_the_stop_signal_is_the_operators() -> None:
         async with world() as here:
             process = await here.python(SLEEP)
             sig = signal.SIGUSR1
-            family = Family(process, "w-1")
+            family = Family(process, MARK)
             left = await bury(family, 60.0, 5.0, CLOCK, lambda _: None, stop_signal=sig)
             assert left == frozenset()
             assert await here.exit_of(process) == Exit(signal=sig)

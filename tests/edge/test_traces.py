@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from stepwarden.edge.traces import TraceReader, read_file
 from support.process_world import run, until, world
 
 CLOCK = SystemClock()
+MARK = f"w-{uuid.uuid4().hex}"  # nobody else on this host carries it
 SLEEP = "import time; time.sleep(600)"
 SHORT = 0.1
 
@@ -53,19 +55,19 @@ def no_thread_left() -> bool:
 def test_a_process_whose_read_hangs_is_left_alone_until_it_comes_back(hanging: Hanging) -> None:
     async def story() -> None:
         async with world() as here:
-            stuck = await here.python(SLEEP, STEPWARDEN_INCARNATION="w-7")
-            other = await here.python(SLEEP, STEPWARDEN_INCARNATION="w-7")
+            stuck = await here.python(SLEEP, STEPWARDEN_INCARNATION=MARK)
+            other = await here.python(SLEEP, STEPWARDEN_INCARNATION=MARK)
             hanging.pid = stuck.pid
             reader = TraceReader(hanging.read, SHORT)
-            found, unread = await reader.search([stuck, other], "w-7", None, 30.0)
+            found, unread = await reader.search([stuck, other], MARK, None, 30.0)
             assert (found, unread) == ({other}, {stuck})
             assert reader.stuck == {stuck}
             threads = threading.active_count()
-            assert reader.ask(stuck, "w-7").result(0) is None  # answered at once, by no new thread
+            assert reader.ask(stuck, MARK).result(0) is None  # answered at once, by no new thread
             assert threading.active_count() <= threads
             hanging.let_go()
             await until(lambda: not reader.stuck)
-            assert await reader.search([stuck], "w-7", None, 30.0) == ({stuck}, set())
+            assert await reader.search([stuck], MARK, None, 30.0) == ({stuck}, set())
             await until(no_thread_left)
 
     run(story())
@@ -77,7 +79,7 @@ def test_a_search_ends_with_its_time(hanging: Hanging) -> None:
             stuck = await here.python(SLEEP)
             hanging.pid = stuck.pid
             reader = TraceReader(hanging.read, 600.0)
-            assert await reader.search([stuck], "w-7", None, 0.01) == (set(), {stuck})
+            assert await reader.search([stuck], MARK, None, 0.01) == (set(), {stuck})
 
     run(story())
 
@@ -90,7 +92,7 @@ def test_the_burial_of_another_goes_on_and_names_what_it_could_not_look_at(
             main = await here.python(SLEEP)
             stuck = await here.python(SLEEP)
             hanging.pid = stuck.pid
-            family = Family(main, "w-7", traces=TraceReader(hanging.read, SHORT))
+            family = Family(main, MARK, traces=TraceReader(hanging.read, SHORT))
             told: list[str] = []
             assert await bury(family, 60.0, 10.0, CLOCK, told.append) == frozenset()
             text = "cannot be looked at, and so not taken for ours: 1 process: "
@@ -106,10 +108,10 @@ def test_a_look_at_the_family_never_waits_for_a_hanging_orphan(hanging: Hanging)
     async def story() -> None:
         async with world() as here:
             main = await here.python(SLEEP)
-            orphan = await here.python(SLEEP, STEPWARDEN_INCARNATION="w-7")
+            orphan = await here.python(SLEEP, STEPWARDEN_INCARNATION=MARK)
             hanging.pid = orphan.pid
             reader = TraceReader(hanging.read, SHORT)
-            family = Family(main, "w-7", traces=reader)
+            family = Family(main, MARK, traces=reader)
             turns = 0
 
             def looked() -> bool:

@@ -6,13 +6,15 @@ import os
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from stepwarden_proto import page
 
-INCARNATION = "w-1"
+# Unique on this host: a burial test beside this run must not take our engines for its own.
+INCARNATION = f"w-{uuid.uuid4().hex}"
 TOKEN = "a token"
 
 
