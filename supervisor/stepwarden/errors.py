@@ -23,6 +23,8 @@ class StepwardenError(Exception):
     """A refusal with one clear line: what, where, and what is accepted."""
 
     exit_code = ExitCode.INTERNAL
+    prefix = "stepwarden: "
+    """What the command line writes before the text."""
 
 
 class UsageError(StepwardenError):

@@ -11,10 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+import grpc
 import pytest
+from stepwarden.cli import client, events
 from stepwarden.cli.main import main
 from stepwarden.errors import ExitCode
 from support.admin_process import admin_process
@@ -73,6 +77,9 @@ def test_status_json_is_one_document_with_names_and_nulls(served: Path, ask: Any
     assert (busy["step"], busy["num_seqs"], busy["budget_left_seconds"]) == (17, 64, 30.5)
     assert (idle["step"], idle["num_seqs"], idle["step_age_seconds"]) == (None, None, None)
     assert gemma["restart_in_seconds"] is None
+    assert (gemma["cause"], gemma["last_exit"]) == (None, None)
+    assert (llama["incarnation"], llama["uptime_seconds"]) == (None, None)
+    assert "" not in gemma.values()
 
 
 def test_status_of_one_worker(served: Path, ask: Any) -> None:
@@ -91,7 +98,8 @@ def test_an_unknown_worker_is_one_line_and_its_own_code(
     assert result.code == ExitCode.UNKNOWN_WORKER
     assert result.out == ""
     assert result.error == (
-        "stepwarden: there is no worker 'gema-cpu'; did you mean 'gemma-cpu'?\n"
+        'stepwarden: there is no worker "gema-cpu"'
+        " (there are: gemma-cpu, llama-gpu; did you mean gemma-cpu?)\n"
     )
 
 
@@ -106,6 +114,9 @@ def test_events_text_and_json(served: Path, ask: Any) -> None:
     assert event["data"] == {"budget": 42.8}
     assert event["time"].endswith("+00:00")
     assert "data_json" not in event
+    assert (event["from_state"], event["to_state"]) == ("STARTING", "HEALTHY")
+    lines = ask("events", "--json", "--socket", served).out.splitlines()
+    assert all("" not in json.loads(line).values() for line in lines)
 
 
 def test_events_of_an_unknown_worker(served: Path, ask: Any) -> None:
@@ -119,9 +130,9 @@ def test_start_stop_restart(tmp_path: Path, ask: Any) -> None:
         result = ask("stop", "gemma-cpu", "--socket", path)
         assert (result.code, result.out) == (
             0,
-            "gemma-cpu is STOPPED: gemma-cpu is being stopped\n",
+            "gemma-cpu: HEALTHY -> STOPPED\n",
         )
-        assert ask("start", "gemma-cpu", "--socket", path).out.startswith("gemma-cpu is STARTING")
+        assert ask("start", "gemma-cpu", "--socket", path).out == "gemma-cpu: STOPPED -> STARTING\n"
         before = json.loads(ask("status", "gemma-cpu", "--json", "--socket", path).out)
         assert ask("restart", "gemma-cpu", "--wait", 20, "--socket", path).code == 0
         after = json.loads(ask("status", "gemma-cpu", "--json", "--socket", path).out)
@@ -134,7 +145,10 @@ def test_commands_that_do_not_come_about(tmp_path: Path, ask: Any) -> None:
         assert result.code == ExitCode.ACTION_FAILED
         assert result.error == ("stepwarden: after 0.2 s gemma-cpu is STOPPING; the stop goes on\n")
         result = ask("restart", "gemma-cpu", "--no-wait", "--socket", tmp_path / "a.sock")
-        assert (result.code, result.out.split(":")[0]) == (0, "gemma-cpu is STOPPING")
+        assert (result.code, result.out) == (0, "gemma-cpu is STOPPING; the restart goes on\n")
+        result = ask("stop", "gemma-cpu", "--wait", 0, "--socket", tmp_path / "a.sock")
+        assert result.code == ExitCode.ACTION_FAILED
+        assert result.error == "stepwarden: after 0 s gemma-cpu is STOPPING; the stop goes on\n"
     with admin_process(tmp_path / "b.sock", "refuse"):
         result = ask("start", "gemma-cpu", "--socket", tmp_path / "b.sock")
         assert result.code == ExitCode.ACTION_FAILED
@@ -164,6 +178,51 @@ def test_a_socket_path_that_is_too_long(tmp_path: Path, ask: Any) -> None:
     result = ask("status", "--socket", tmp_path / ("x" * 200))
     assert result.code == ExitCode.UNREACHABLE
     assert result.error.count("\n") == 1
+    assert "the kernel takes at most 107" in result.error
+
+
+def test_what_is_no_admin_socket_is_said_to_be_none(tmp_path: Path, ask: Any) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    result = ask("status", "--socket", file)
+    assert result.code == ExitCode.UNREACHABLE
+    assert result.error == f"stepwarden: no daemon: {file} is not a socket\n"
+    agents = tmp_path / "agent.sock"
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_insecure_port(f"unix:{agents}")
+    server.start()
+    try:
+        result = ask("status", "--socket", agents)
+    finally:
+        server.stop(None).wait(20)
+    assert result.code == ExitCode.UNREACHABLE
+    assert f"{agents} is not an admin socket" in result.error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "--socket", ""],
+        ["status", "--config", ""],
+        ["check", ""],
+        ["run", ""],
+        ["explain", "--worker", "w", "--config", ""],
+    ],
+)
+def test_an_empty_path_is_refused(ask: Any, arguments: list[str]) -> None:
+    result = ask(*arguments)
+    assert (result.code, result.error.count("\n")) == (ExitCode.USAGE, 1)
+    assert "the path is empty" in result.error
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["stats"], ["status", "--no\nsuch"], ["stop"], ["events", "--limit", "x"]]
+)
+def test_a_wrong_command_line_is_one_line(ask: Any, arguments: list[str]) -> None:
+    result = ask(*arguments)
+    assert (result.code, result.error.count("\n")) == (ExitCode.USAGE, 1)
+    assert result.error.startswith("stepwarden")
+    assert "--help)" in result.error
 
 
 def test_the_socket_comes_from_the_environment_or_the_configuration(
@@ -186,6 +245,13 @@ def test_a_timeout_that_is_no_number(served: Path, ask: Any, timeout: str) -> No
     result = ask("status", "--socket", served, "--timeout", timeout)
     assert result.code == ExitCode.USAGE
     assert "is no number of seconds" in result.error
+
+
+@pytest.mark.parametrize("wait", ["-1", "-0.5", "nan", "-inf", "soon", ""])
+def test_a_wait_of_less_than_nothing_is_refused(served: Path, ask: Any, wait: str) -> None:
+    result = ask("stop", "gemma-cpu", f"--wait={wait}", "--socket", served)
+    assert (result.code, result.error.count("\n")) == (ExitCode.USAGE, 1)
+    assert ask("status", "--socket", served).code == 0
 
 
 @pytest.mark.parametrize("timeout", ["-5", "0"])
@@ -211,8 +277,17 @@ def test_a_frozen_daemon_is_unreachable_within_the_timeout(tmp_path: Path, ask: 
     path = tmp_path / "a.sock"
     with admin_process(path) as daemon:
         os.kill(daemon.pid, signal.SIGSTOP)
-        for command in (["status"], ["events", "--follow"], ["stop", "gemma-cpu", "--no-wait"]):
+        for command in (
+            ["status"],
+            ["events"],
+            ["events", "--follow"],
+            ["stop", "gemma-cpu", "--no-wait"],
+            ["restart", "gemma-cpu"],
+        ):
             began = time.monotonic()
+            assert ask(*command, "--socket", path, "--timeout", 0.001).error == (
+                f"stepwarden: the daemon at {path} did not answer within 0.001 s\n"
+            )
             result = ask(*command, "--socket", path, "--timeout", 0.5)
             assert time.monotonic() - began < 10.0
             assert result.code == ExitCode.UNREACHABLE
@@ -221,6 +296,39 @@ def test_a_frozen_daemon_is_unreachable_within_the_timeout(tmp_path: Path, ask: 
             )
         os.kill(daemon.pid, signal.SIGCONT)
         assert ask("status", "--socket", path, "--timeout", 20).code == 0
+
+
+def test_a_timeout_beyond_grpcs_own_patience_is_kept(tmp_path: Path, ask: Any) -> None:
+    path = tmp_path / "a.sock"
+    with admin_process(path) as daemon:
+        os.kill(daemon.pid, signal.SIGSTOP)
+        result = ask("status", "--socket", path, "--timeout", 6)
+        assert result.error == f"stepwarden: the daemon at {path} did not answer within 6 s\n"
+
+
+def test_an_open_stream_of_a_frozen_daemon_ends(
+    tmp_path: Path, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "KEEPALIVE_TIME_MS", 1000)
+    monkeypatch.setattr(client, "KEEPALIVE_TIMEOUT_MS", 1000)
+    path = tmp_path / "a.sock"
+    shown = Event()
+    with admin_process(path) as daemon, ThreadPoolExecutor(1) as pool:
+
+        def freeze() -> None:
+            assert shown.wait(60)
+            os.kill(daemon.pid, signal.SIGSTOP)
+
+        def text_line(event: Any) -> str:
+            shown.set()
+            return str(event.sentence)
+
+        monkeypatch.setattr(events, "text_line", text_line)
+        freezing = pool.submit(freeze)
+        result = ask("events", "--follow", "--socket", path)
+        freezing.result(60)
+    assert result.code == ExitCode.UNREACHABLE
+    assert result.error == f"stepwarden: the daemon at {path} did not answer within 2 s\n"
 
 
 def command_line(*arguments: object, **more: Any) -> subprocess.Popen[str]:

@@ -72,13 +72,17 @@ def test_a_value_below_the_budget_says_which_batch_fits_and_what_to_lower() -> N
     found = warned(f"backend: cpu, max_num_seqs: 64, env: {{{VLLM_STEP_TIMEOUT}: '310'}}")
     assert "is 310, below the budget of the largest step" in found[path]
     assert "300 s + 1 s * 64 seqs = 364 s" in found[path]
-    assert "lower max_num_seqs to 10;" in found[path]
+    assert "at most 10 sequences fit under it: lower max_num_seqs to 10, or set it" in found[path]
     assert "set it to at least 1486" in found[path]
 
 
 def test_a_value_below_every_budget_says_that_nothing_fits() -> None:
     found = warned(f"backend: cpu, max_num_seqs: 64, env: {{{VLLM_STEP_TIMEOUT}: '1'}}")
-    assert "no batch fits under it" in found[f"workers.w.env.{VLLM_STEP_TIMEOUT}"]
+    message = found[f"workers.w.env.{VLLM_STEP_TIMEOUT}"]
+    assert message.endswith(
+        "; no batch fits under it by max_num_seqs alone: set it to at least 1486, or, with agent:"
+        " required, leave it out"
+    )
 
 
 def test_tokens_can_be_lowered_too() -> None:
@@ -88,7 +92,7 @@ def test_tokens_can_be_lowered_too() -> None:
     )
     message = found[f"workers.w.env.{VLLM_STEP_TIMEOUT}"]
     assert "no batch fits under it by max_num_seqs alone" in message
-    assert "max_num_batched_tokens to 5000" in message
+    assert "alone: lower max_num_batched_tokens to 5000, or set it to" in message
 
 
 def test_the_daemons_own_environment_counts_as_the_operators_word() -> None:

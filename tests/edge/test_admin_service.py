@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from stepwarden.clock import SystemClock
 from stepwarden.core.event import Kind
 from stepwarden.edge import event_hub
-from stepwarden.edge.admin_service import AdminServer, settled
+from stepwarden.edge.admin_service import AdminServer, outcome, settled
 from stepwarden.edge.health_messages import HealthCheckRequest, HealthCheckResponse
 from stepwarden.edge.health_table import HealthSnapshot, HealthTable
 from stepwarden.edge.listen import UnixTarget
@@ -80,10 +80,10 @@ def test_unknown_workers_are_not_found_with_a_suggestion(tmp_path: Path) -> None
     async def story(_backend: Backend, stub: Any, _channel: Any) -> None:
         code, text = await status_of(stub.GetWorker(pb.GetWorkerRequest(name="gema-cpu")))
         assert code is grpc.StatusCode.NOT_FOUND
-        assert "did you mean 'gemma-cpu'" in text
+        assert "did you mean gemma-cpu?" in text
         code, text = await status_of(stub.StopWorker(pb.WorkerCommandRequest(name="x" * 10_000)))
         assert code is grpc.StatusCode.NOT_FOUND
-        assert "known are: gemma-cpu, llama-gpu" in text
+        assert "there are: gemma-cpu, llama-gpu" in text
         assert len(text) < 300
         call = stub.WatchEvents(pb.WatchEventsRequest(worker="nobody"), timeout=LIMIT)
         assert await call.code() is grpc.StatusCode.NOT_FOUND
@@ -161,9 +161,13 @@ def test_a_command_that_takes_longer_says_so(tmp_path: Path) -> None:
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED
         assert "the stop goes on" in text
         ask = pb.WorkerCommandRequest(name="gemma-cpu", wait_seconds=float("nan"))
+        code, text = await status_of(stub.StopWorker(ask, timeout=LIMIT))
+        assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert text == "after 0 s gemma-cpu is STOPPING; the stop goes on"
+        ask = pb.WorkerCommandRequest(name="gemma-cpu")
         answer = await stub.StopWorker(ask, timeout=LIMIT)
         assert answer.state == "STOPPING"
-        assert answer.sentence == "gemma-cpu is being stopped"
+        assert answer.sentence == "gemma-cpu is STOPPING; the stop goes on"
 
     with_admin(tmp_path, story)
 
@@ -288,6 +292,25 @@ def test_when_a_command_has_come_about(
     action: str, before: WorkerView, now: WorkerView | None, done: bool
 ) -> None:
     assert settled(action, before, now) is done
+
+
+@pytest.mark.parametrize(
+    ("action", "before", "now", "sentence"),
+    [
+        ("stop", view("HEALTHY"), view("STOPPED"), "w: HEALTHY -> STOPPED"),
+        ("stop", view("HEALTHY"), view("STOPPING"), "w: HEALTHY -> STOPPING"),
+        ("stop", view("STOPPED"), view("STOPPED"), "w is STOPPED already"),
+        ("stop", view("STOPPING"), view("STOPPING"), "w is STOPPING; the stop goes on"),
+        ("start", view("HEALTHY"), view("HEALTHY"), "w is HEALTHY already"),
+        ("start", view("FAILED"), view("STARTING", "2"), "w: FAILED -> STARTING"),
+        ("restart", view("HEALTHY"), view("HEALTHY", "2"), "w is HEALTHY in a new incarnation"),
+        ("restart", view("HEALTHY"), view("STARTING", "2"), "w: HEALTHY -> STARTING"),
+    ],
+)
+def test_what_came_of_a_command_is_one_fact(
+    action: str, before: WorkerView, now: WorkerView, sentence: str
+) -> None:
+    assert outcome(action, before, now) == sentence
 
 
 def test_kinds_travel_by_name() -> None:

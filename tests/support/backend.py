@@ -53,9 +53,6 @@ LLAMA = WorkerView(
 )
 
 
-_PAST = {"start": "started", "stop": "stopped", "restart": "restarted"}
-
-
 class Backend:
     """Takes commands at once, or never while `stuck`; refuses them with `refusal`."""
 
@@ -86,7 +83,7 @@ class Backend:
     def worker(self, name: str) -> WorkerView | None:
         return self.views.get(name)
 
-    def command(self, action: str, name: str) -> str:
+    def command(self, action: str, name: str) -> None:
         self.commands.append((action, name))
         if self.refusal:
             raise ActionFailedError(self.refusal)
@@ -96,7 +93,6 @@ class Backend:
         if not self.stuck:
             loop = asyncio.get_running_loop()
             loop.call_later(0.01, self._set, name, states[action])
-        return f"{name} is being {_PAST[action]}"
 
     def explain(
         self, name: str, num_seqs: int | None, num_tokens: int | None, phase: str

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from stepwarden.cli.arguments import path
 from stepwarden.config import Config, ConfigError, Problem, load
 from stepwarden.errors import ExitCode
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this command."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="the configuration file")
+    parser.add_argument("file", type=path, metavar="FILE", help="the configuration file")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--strict", action="store_true", help="refuse a file with warnings too (exit code 78)"
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     """0 where the file can be used, else ExitCode.CONFIG."""
     config: Config | None = None
     try:
-        config = load(options.file)
+        config = load(options.file, on_this_host=True)
         problems = config.warnings
     except ConfigError as error:
         problems = error.problems
@@ -48,14 +49,15 @@ def _print_text(
     stream = sys.stderr if effective else sys.stdout
     for problem in problems:
         print(problem, file=stream)
-    print(_summary(options.file, config, problems, good), file=stream)
+    print(summary(options.file, config, problems, good), file=stream)
     if config is not None and options.effective:
         from stepwarden.config.effective import effective_yaml
 
         sys.stdout.write(effective_yaml(config))
 
 
-def _summary(file: Path, config: Config | None, problems: tuple[Problem, ...], good: bool) -> str:
+def summary(file: Path, config: Config | None, problems: tuple[Problem, ...], good: bool) -> str:
+    """The last line: can the file be used, and how much was found. `config` None: it cannot."""
     warnings = sum(problem.severity == "warning" for problem in problems)
     errors = len(problems) - warnings
     counts = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}"

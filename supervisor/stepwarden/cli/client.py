@@ -10,14 +10,17 @@ import errno
 import math
 import os
 import socket
+import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepwarden_proto.channel import STATE_METADATA_KEY
 
-from stepwarden.core.deadline import clamp_timeout
+from stepwarden.cli.arguments import path as path_argument
+from stepwarden.clock import Clock, SystemClock
+from stepwarden.core.deadline import Deadline, clamp_timeout
 from stepwarden.errors import (
     ActionFailedError,
     RefusedError,
@@ -37,16 +40,29 @@ MAX_TIMEOUT_SECONDS = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """A list of tens of thousands of workers."""
 
+MAX_SOCKET_PATH_BYTES = 107
+"""What the kernel keeps for the path of a unix socket."""
+
+KEEPALIVE_TIME_MS = 10_000
+KEEPALIVE_TIMEOUT_MS = 5_000
+"""An open stream to a daemon that is frozen ends after the two together.
+
+Well above the least interval of pings that the daemon allows.
+"""
+
 
 def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that every client command takes."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--config", type=Path, metavar="FILE", help="ask the daemon of this configuration file"
+        "--config",
+        type=path_argument,
+        metavar="FILE",
+        help="ask the daemon of this configuration file",
     )
     where.add_argument(
         "--socket",
-        type=Path,
+        type=path_argument,
         metavar="PATH",
         help=f"its admin socket (default: ${SOCKET_VARIABLE}, else {SHIPPED_SOCKET})",
     )
@@ -61,14 +77,25 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
 
 def seconds(text: str) -> float:
     """A limit from the command line: never negative, never above an hour."""
+    timeout = clamp_timeout(_number(text))
+    return MAX_TIMEOUT_SECONDS if timeout is None else min(timeout, MAX_TIMEOUT_SECONDS)
+
+
+def seconds_not_negative(text: str) -> float:
+    """As `seconds`, where less than nothing is a mistake."""
+    if _number(text) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is negative; 0 or more seconds are accepted")
+    return seconds(text)
+
+
+def _number(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if math.isnan(number):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    timeout = clamp_timeout(number)
-    return MAX_TIMEOUT_SECONDS if timeout is None else min(timeout, MAX_TIMEOUT_SECONDS)
+    return number
 
 
 def admin_socket(options: argparse.Namespace) -> Path:
@@ -83,37 +110,51 @@ def admin_socket(options: argparse.Namespace) -> Path:
 
 
 class Client:
-    """One connection to a daemon. `timeout` in seconds is the limit of each call."""
+    """One connection to a daemon. `timeout` in seconds is the limit of connecting and answering.
 
-    def __init__(self, channel: grpc.Channel, path: Path, timeout: float) -> None:
+    It begins when the client is made, and all calls that have no limit of their own share it.
+    """
+
+    def __init__(self, channel: grpc.Channel, path: Path, timeout: float, clock: Clock) -> None:
         from stepwarden_proto.v1 import supervisor_pb2, supervisor_pb2_grpc
 
         make: Any = supervisor_pb2_grpc.SupervisorServiceStub
         self._stub: Any = make(channel)
         self._path = path
         self._timeout = timeout
+        self._clock = clock
+        self._deadline = Deadline.after(clock.monotonic(), timeout)
         self.pb = supervisor_pb2
 
     def call(self, method: str, request: Any, extra: float = 0.0) -> Any:
-        """One call; `extra` seconds are added to its limit."""
-        with self._errors():
-            return getattr(self._stub, method)(request, timeout=self._timeout + extra)
+        """One call; the daemon may take `extra` seconds more for its answer."""
+        with self._errors(self._timeout + extra):
+            # Waiting for the connection too, the limit is the only one: without it gRPC gives up
+            # on a frozen daemon after a time of its own.
+            return getattr(self._stub, method)(
+                request, timeout=self._left() + extra, wait_for_ready=True
+            )
 
     def stream(self, method: str, request: Any, endless: bool = False) -> Iterator[Any]:
         """The answers of a streaming call; an endless one is limited by keepalive alone."""
-        with self._errors():
+        with self._errors(self._timeout):
             yield from getattr(self._stub, method)(
-                request, timeout=None if endless else self._timeout
+                request,
+                timeout=None if endless else self._left(),
+                wait_for_ready=not endless,
             )
 
+    def _left(self) -> float:
+        return self._deadline.remaining(self._clock.monotonic()) or 0.0
+
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self, limit: float) -> Iterator[None]:
         import grpc
 
         try:
             yield
         except grpc.RpcError as error:
-            raise _plain_error(error, self._path, self._timeout) from error
+            raise _plain_error(error, self._path, limit) from error
 
 
 @contextmanager
@@ -124,13 +165,27 @@ def connect(options: argparse.Namespace) -> Iterator[Client]:
     import grpc
     from stepwarden_proto.channel import CLIENT_OPTIONS
 
-    limit = ("grpc.max_receive_message_length", MAX_ANSWER_BYTES)
-    with grpc.insecure_channel(f"unix:{path}", options=[*CLIENT_OPTIONS, limit]) as channel:
-        yield Client(channel, path, options.timeout)
+    own = {
+        "grpc.max_receive_message_length": MAX_ANSWER_BYTES,
+        "grpc.keepalive_time_ms": KEEPALIVE_TIME_MS,
+        "grpc.keepalive_timeout_ms": KEEPALIVE_TIMEOUT_MS,
+    }
+    all_options = list({**dict(CLIENT_OPTIONS), **own}.items())
+    with grpc.insecure_channel(f"unix:{path}", options=all_options) as channel:
+        yield Client(channel, path, options.timeout, SystemClock())
 
 
 def _check_listener(path: Path) -> None:
     """Say at once, and in the kernel's words, why nobody can be reached there."""
+    length = len(os.fsencode(path))
+    if length > MAX_SOCKET_PATH_BYTES:
+        raise UnreachableError(
+            f"no daemon: {path} cannot be a socket: its path has {length} bytes,"
+            f" and the kernel takes at most {MAX_SOCKET_PATH_BYTES}"
+        )
+    with suppress(OSError, ValueError):  # what is wrong with it is found out below
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            raise UnreachableError(f"no daemon: {path} is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -153,15 +208,24 @@ def _plain_error(error: grpc.RpcError, path: Path, timeout: float) -> Stepwarden
     text = " ".join(str(call.details() or "").split())
     trailing = call.trailing_metadata() or ()
     if name == "DEADLINE_EXCEEDED" and not any(key == STATE_METADATA_KEY for key, _ in trailing):
-        return UnreachableError(f"the daemon at {path} did not answer within {timeout:g} s")
+        return _silent(path, timeout)
     make = _ERRORS.get(name)
     if make is not None:
         return make(text)
     if name in ("UNAVAILABLE", "CANCELLED"):
-        return UnreachableError(f"the daemon at {path} went away: {text}")
+        # The transport's own words, of pings and frames, help nobody; but they tell one case.
+        if "ping" in text or "keepalive" in text:
+            return _silent(path, (KEEPALIVE_TIME_MS + KEEPALIVE_TIMEOUT_MS) / 1000)
+        return UnreachableError(f"the daemon at {path} went away")
     if name == "UNIMPLEMENTED":
-        return UnreachableError(f"{path} is not the admin socket of this version: {text}")
+        return UnreachableError(
+            f"{path} is not an admin socket of this version; agent.sock is for agents alone"
+        )
     return StepwardenError(f"the daemon answered {name}: {text}")
+
+
+def _silent(path: Path, seconds: float) -> UnreachableError:
+    return UnreachableError(f"the daemon at {path} did not answer within {seconds:g} s")
 
 
 _ERRORS: dict[str, Callable[[str], StepwardenError]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from stepwarden.cli.client import add_connection_arguments, connect, seconds
+from stepwarden.cli.client import add_connection_arguments, connect, seconds_not_negative
 from stepwarden.cli.texts import plain
 from stepwarden.errors import ExitCode
 
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument(
         "--wait",
-        type=seconds,
+        type=seconds_not_negative,
         default=DEFAULT_WAIT_SECONDS,
         metavar="SECONDS",
         help="how long to wait until it has come about (default: %(default)g)",
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-wait",
         dest="wait",
         action="store_const",
-        const=0.0,
+        const=None,
         help="return as soon as the daemon has taken the command",
     )
     add_connection_arguments(parser)
@@ -37,7 +37,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     """Give the command and print what came of it."""
     with connect(options) as client:
         request = client.pb.WorkerCommandRequest(name=options.name, wait_seconds=options.wait)
-        answer = client.call(_METHODS[options.command], request, extra=options.wait)
-    sentence = f": {plain(answer.sentence)}" if answer.sentence else ""
-    print(f"{plain(options.name)} is {answer.state}{sentence}")
+        # A wait is added to the limit of the command, so see first that somebody answers at all.
+        client.call("GetWorker", client.pb.GetWorkerRequest(name=options.name))
+        answer = client.call(_METHODS[options.command], request, extra=options.wait or 0.0)
+    print(plain(answer.sentence))
     return ExitCode.OK

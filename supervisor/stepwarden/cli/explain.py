@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import json
-from pathlib import Path
 
+from stepwarden.cli.arguments import path
 from stepwarden.config import BackendConfig, WorkerConfig, load
 from stepwarden.config.explanation import explain
-from stepwarden.config.problems import shown
 from stepwarden.core.budget import SHIPPED
 from stepwarden.core.policy import HardCaps, WorkerPolicy
 from stepwarden.errors import UnknownWorkerError, UsageError
+from stepwarden.naming import shown, unknown
 
 MOST = 1_000_000_000
 
@@ -27,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--num-seqs", type=_count, metavar="N", help="sequences (default: the worker's largest)"
     )
     parser.add_argument("--num-tokens", type=_count, metavar="T", help="tokens (default: unknown)")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration file")
+    parser.add_argument("--config", type=path, metavar="FILE", help="the configuration file")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -50,7 +49,7 @@ def _worker(options: argparse.Namespace) -> WorkerConfig:
         raise UsageError("--worker needs --config FILE, which says what the worker is")
     workers = load(options.config).workers
     if options.worker not in workers:
-        raise UnknownWorkerError(_unknown("worker", options.worker, list(workers)))
+        raise UnknownWorkerError(unknown("worker", options.worker, list(workers)))
     return workers[options.worker]
 
 
@@ -64,17 +63,10 @@ def _stand_in(options: argparse.Namespace) -> WorkerConfig:
         config = load(options.config)
         plain, backends = config.plain_worker, config.backends
     if options.backend not in backends:
-        raise UsageError(_unknown("backend", options.backend, list(backends)))
+        raise UsageError(unknown("backend", options.backend, list(backends)))
     backend = backends[options.backend]
     caps: HardCaps = dataclasses.replace(plain.policy.hard_caps, step=backend.hard_cap)
     policy = dataclasses.replace(
         plain.policy, backend=backend.name, step=backend.step, hard_caps=caps
     )
     return dataclasses.replace(plain, policy=policy)
-
-
-def _unknown(kind: str, name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    listed = ", ".join(sorted(known)[:20])
-    return f"there is no {kind} {shown(name)} (there are: {listed}{hint})"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
 from stepwarden import __version__
+from stepwarden.cli.arguments import Parser
+from stepwarden.cli.output import checked_output, complain
 from stepwarden.errors import ExitCode, StepwardenError
 
 # command: (module below stepwarden.cli, one line of help)
@@ -27,7 +28,7 @@ COMMANDS = {
 
 def build_parser(commands: Sequence[str]) -> argparse.ArgumentParser:
     """The whole parser, with the arguments of those commands that this call needs."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="stepwarden",
         description="A supervisor for inference workers that knows a slow step from a dead engine.",
     )
@@ -41,28 +42,31 @@ def build_parser(commands: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code. Errors are one line on stderr."""
+    """Run one command; returns its exit code. Errors are one line each on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    named = [word for word in arguments if word in COMMANDS][:1]
     try:
-        options = build_parser(named).parse_args(arguments)
-        module, _ = COMMANDS[options.command]
-        return int(importlib.import_module(f"stepwarden.cli.{module}").run(options))
+        with checked_output():
+            return _run(arguments)
     except StepwardenError as error:
-        print(f"stepwarden: {error}", file=sys.stderr)
+        complain(f"{error.prefix}{error}")
         return int(error.exit_code)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "stepwarden":
             raise
-        print(
+        complain(
             f"stepwarden: the package {error.name!r} is missing; the supervisor needs"
-            " pip install 'stepwarden[daemon]'",
-            file=sys.stderr,
+            " pip install 'stepwarden[daemon]'"
         )
         return int(ExitCode.USAGE)
     except BrokenPipeError:
         # The reader of our output left (head, a closed pager); that is no fault.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.OK)
     except KeyboardInterrupt:
         return 130
+
+
+def _run(arguments: list[str]) -> int:
+    named = [word for word in arguments if word in COMMANDS][:1]
+    options = build_parser(named).parse_args(arguments)
+    module, _ = COMMANDS[options.command]
+    return int(importlib.import_module(f"stepwarden.cli.{module}").run(options))

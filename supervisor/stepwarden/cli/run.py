@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from contextlib import suppress
-from pathlib import Path
+
+from stepwarden.cli.arguments import path
+from stepwarden.cli.output import complain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The configuration file is all it needs."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="the YAML configuration")
+    parser.add_argument("file", type=path, metavar="FILE", help="the YAML configuration")
 
 
 def run(options: argparse.Namespace) -> int:
     """Check the file, then supervise until SIGTERM or SIGINT."""
-    from stepwarden.config import load
+    from stepwarden.cli.check import summary
+    from stepwarden.config import ConfigError, load
     from stepwarden.daemon.main import run as run_daemon
 
-    config = load(options.file)
-    with suppress(OSError):  # nobody reads our standard error; that is no reason not to start
-        for warning in config.warnings:
-            print(warning, file=sys.stderr, flush=True)
+    try:
+        config = load(options.file, on_this_host=True)
+    except ConfigError as error:
+        complain(f"{error}\n{summary(options.file, None, error.problems, good=False)}")
+        return int(error.exit_code)
+    # Nobody may read our standard error; that is no reason not to start.
+    for warning in config.warnings:
+        complain(str(warning))
     return int(run_daemon(config))

@@ -53,6 +53,7 @@ def worker_dict(worker: Any) -> dict[str, Any]:
     """The JSON object of one worker; null for what is unknown or not there."""
     found = message_dict(worker)
     found["pid"] = found["pid"] or None
+    found["uptime_seconds"] = found["uptime_seconds"] if found["pid"] else None
     for rank in found["ranks"]:
         rank["pid"] = rank["pid"] or None
         rank["step"] = rank["step"] or None

@@ -50,7 +50,7 @@ def as_json(value: Any, indent: int | None = 2) -> str:
 
 
 def message_dict(message: Any) -> dict[str, Any]:
-    """A message as plain values by its field names; None for what is absent."""
+    """A message as plain values by its field names; None for what is absent, as is no text."""
     found: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
@@ -61,5 +61,7 @@ def message_dict(message: Any) -> dict[str, Any]:
             value = [message_dict(one) for one in value] if many else message_dict(value)
         elif hasattr(value, "append"):
             value = list(value)
+        elif value == "":
+            value = None
         found[field.name] = value
     return found

@@ -29,12 +29,15 @@ __all__ = [
 ]
 
 
-def load(path: Path, environment: Mapping[str, str] | None = None) -> Config:
+def load(
+    path: Path, environment: Mapping[str, str] | None = None, on_this_host: bool = False
+) -> Config:
     """Read and check a configuration file.
 
     `environment` is what workers inherit (None: this process's own); engine time-outs set there
-    are compared with the budgets. Raises ConfigError with every problem that the file has.
+    are compared with the budgets. `on_this_host`: warn of programs and directories that are
+    not here too. Raises ConfigError with every problem that the file has.
     """
     from stepwarden.config.loader import load_file
 
-    return load_file(path, environment)
+    return load_file(path, environment, on_this_host)

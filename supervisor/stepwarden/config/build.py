@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from stepwarden.config.engines import engine_timeouts
 from stepwarden.config.findings import Findings
 from stepwarden.config.model import File, StepSection, SupervisorSection, WorkerSection
-from stepwarden.config.problems import Path, shown
+from stepwarden.config.problems import Path
 from stepwarden.config.sections import OutputSection, SharedSection, put_over
 from stepwarden.config.settings import (
     BackendConfig,
@@ -20,6 +20,7 @@ from stepwarden.config.settings import (
 from stepwarden.config.steps import build_step, check_form, put_step_over, shipped_steps
 from stepwarden.core import budget
 from stepwarden.core.policy import HardCaps, RestartPolicy, WorkerPolicy
+from stepwarden.naming import shown
 
 MAX_SOCKET_PATH = 107
 """Bytes that the kernel keeps for the path of a unix socket, without the closing NUL."""
@@ -121,7 +122,8 @@ class WorkerBuilder:
                 near = difflib.get_close_matches(section.backend, self._backends, 1)
                 known = ", ".join(sorted(self._backends.keys() | self._file.backends.keys()))
                 message = f"there is no backend {shown(section.backend)}"
-                self._findings.error(("workers", name, "backend"), message, known, *near)
+                suggestion = near[0] if near else ""
+                self._findings.error(("workers", name, "backend"), message, known, suggestion)
             return None
         base, backend = self._backends[section.backend]
         if not section.step.model_fields_set:

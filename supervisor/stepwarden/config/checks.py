@@ -11,7 +11,7 @@ from stepwarden.config.problems import Path
 from stepwarden.config.settings import SupervisorSettings, WorkerConfig
 from stepwarden.config.values import parse_whole, seconds_text
 from stepwarden.core.budget import Formula, Rows
-from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.policy import AGENT_NONE, WorkerPolicy
 
 _BATCH_OPTIONS = ("--max-num-seqs", "--max_num_seqs")
 
@@ -49,6 +49,8 @@ def _where(worker: WorkerConfig, findings: Findings, *keys: str) -> Path:
 
 def _check_backend(worker: WorkerConfig, findings: Findings) -> None:
     path: Path = ("workers", worker.name)
+    if worker.policy.agent == AGENT_NONE:
+        return  # its steps are not watched, so no budget of a backend ever counts
     if not findings.written((*path, "backend")) and not findings.written((*path, "step")):
         findings.warning(path, f"no backend is named; the budgets of {worker.policy.backend} hold")
 

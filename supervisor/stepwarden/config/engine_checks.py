@@ -14,10 +14,11 @@ from stepwarden.config.engines import (
     largest_step,
 )
 from stepwarden.config.findings import Findings
-from stepwarden.config.problems import Path, shown
+from stepwarden.config.problems import Path
 from stepwarden.config.settings import WorkerConfig
 from stepwarden.config.values import parse_whole
 from stepwarden.core.policy import AGENT_NONE, AGENT_REQUIRED
+from stepwarden.naming import shown
 
 VLLM_PLUGINS = "VLLM_PLUGINS"
 VLLM_PLUGIN = "stepwarden"
@@ -74,21 +75,26 @@ def _check_step(worker: WorkerConfig, findings: Findings, environment: Mapping[s
 def _below_budget(worker: WorkerConfig, need: LargestStep, seconds: int) -> str:
     policy, tokens = worker.policy, worker.max_num_batched_tokens
     seqs = _largest(policy.max_num_seqs, lambda n: policy.step.budget(n, tokens).seconds <= seconds)
-    fits = f"at most {seqs} sequences fit under it: lower max_num_seqs to {seqs}"
+    fact = f"at most {seqs} sequences fit under it"
+    remedies = [f"lower max_num_seqs to {seqs}"]
     if seqs == 0:
-        fits = "no batch fits under it by max_num_seqs alone"
+        fact, remedies = "no batch fits under it by max_num_seqs alone", []
     if policy.step.per_token:
         most = tokens if tokens is not None else 1_000_000_000
         found = _largest(
             most, lambda n: policy.step.budget(policy.max_num_seqs, n).seconds <= seconds
         )
         if found:
-            fits += f", or max_num_batched_tokens to {found}"
-    return f"below the budget of the largest step ({need.arithmetic}); {fits}; or {_raise(need)}"
+            remedies.append(f"lower max_num_batched_tokens to {found}")
+    remedies.append(_raise(need))
+    return (
+        f"below the budget of the largest step ({need.arithmetic}); {fact}:"
+        f" {', or '.join(remedies)}"
+    )
 
 
 def _raise(need: LargestStep) -> str:
-    return f"set it to at least {need.timeout} or, with agent: required, leave it out"
+    return f"set it to at least {need.timeout}, or, with agent: required, leave it out"
 
 
 def _largest(high: int, fits: Callable[[int], bool]) -> int:

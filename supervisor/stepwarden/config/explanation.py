@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from stepwarden.config.engines import VLLM, VLLM_STEP_TIMEOUT
 from stepwarden.config.settings import WorkerConfig
+from stepwarden.core.policy import AGENT_NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +17,9 @@ class Explanation:
     """Budget, hard cap and engine time-out of one step. All in seconds.
 
     `worker` is empty where only a backend was asked for. `engine_timeout` is what an engine's own
-    time-out must reach so that it does not give up first; `engine_sets` are the variables that
-    this worker gets for its largest step, empty where its engine is left alone.
+    time-out must reach so that it does not give up first; None where the worker has none that
+    we know. `engine_sets` are the variables that this worker gets for its largest step, empty
+    where its engine is left alone. `remarks` say what the numbers do not.
     """
 
     worker: str
@@ -27,9 +30,11 @@ class Explanation:
     budget_arithmetic: str
     hard_cap: float
     hard_cap_arithmetic: str
-    engine_timeout: int
+    engine_timeout: int | None
     engine_arithmetic: str
     engine_sets: dict[str, str]
+    watched: bool
+    remarks: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
         """The same as a JSON object."""
@@ -42,13 +47,20 @@ class Explanation:
             "budget_arithmetic": self.budget_arithmetic,
             "hard_cap_seconds": self.hard_cap,
             "hard_cap_arithmetic": self.hard_cap_arithmetic,
-            "engine_timeout": {
-                "engine": VLLM,
-                "variable": VLLM_STEP_TIMEOUT,
-                "seconds": self.engine_timeout,
-                "arithmetic": self.engine_arithmetic,
-            },
+            "engine_timeout": self._engine_json(),
             "engine_environment": self.engine_sets,
+            "watched": self.watched,
+            "remarks": list(self.remarks),
+        }
+
+    def _engine_json(self) -> dict[str, Any] | None:
+        if self.engine_timeout is None:
+            return None
+        return {
+            "engine": VLLM,
+            "variable": VLLM_STEP_TIMEOUT,
+            "seconds": self.engine_timeout,
+            "arithmetic": self.engine_arithmetic,
         }
 
     def lines(self) -> list[str]:
@@ -59,13 +71,16 @@ class Explanation:
             f"step      {asked}backend {self.backend}, {self.num_seqs} sequences{tokens}",
             f"budget    {self.budget:g} s   {self.budget_arithmetic}",
             f"hard cap  {self.hard_cap:g} s   {self.hard_cap_arithmetic}",
-            f"engine    {self.engine_timeout} s   {self.engine_arithmetic}: the least that"
-            f" {VLLM_STEP_TIMEOUT} of a vLLM may be for this step",
         ]
+        if self.engine_timeout is not None:
+            lines.append(
+                f"engine    {self.engine_timeout} s   {self.engine_arithmetic}: the least that"
+                f" {VLLM_STEP_TIMEOUT} of a vLLM may be for this step"
+            )
         sets = ", ".join(f"{name}={value}" for name, value in self.engine_sets.items())
         if sets:
             lines.append(f"          this worker gets {sets}, for its largest step and its start")
-        return lines
+        return lines + [f"note      {remark}" for remark in self.remarks]
 
 
 def explain(worker: WorkerConfig, num_seqs: int | None, num_tokens: int | None) -> Explanation:
@@ -84,10 +99,29 @@ def explain(worker: WorkerConfig, num_seqs: int | None, num_tokens: int | None) 
         budget_arithmetic=step.arithmetic,
         hard_cap=cap,
         hard_cap_arithmetic=_cap_arithmetic(worker, step.seconds, cap),
-        engine_timeout=math.ceil(cap + grace),
+        engine_timeout=math.ceil(cap + grace) if _has_time_out(worker) else None,
         engine_arithmetic=f"{cap:g} s hard cap + {grace:g} s grace, rounded up",
         engine_sets=dict(worker.engine_timeouts),
+        watched=policy.agent != AGENT_NONE,
+        remarks=tuple(_remarks(worker, seqs)),
     )
+
+
+def _has_time_out(worker: WorkerConfig) -> bool:
+    """A backend alone may be anything's, a vLLM's too."""
+    watched = worker.policy.agent != AGENT_NONE
+    return watched and (worker.engine == VLLM or not worker.name)
+
+
+def _remarks(worker: WorkerConfig, seqs: int) -> Iterator[str]:
+    policy = worker.policy
+    if policy.agent == AGENT_NONE:
+        yield "steps of this worker are not watched (agent: none); with an agent, this would hold"
+    if worker.name and seqs > policy.max_num_seqs:
+        yield (
+            f"{seqs} sequences are more than max_num_seqs of this worker, {policy.max_num_seqs}:"
+            " its engine runs no such step"
+        )
 
 
 def _cap_arithmetic(worker: WorkerConfig, budget: float, cap: float) -> str:

@@ -17,7 +17,6 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from stepwarden.config.nodes import Scalar
-from stepwarden.config.problems import shown
 from stepwarden.config.values import (
     DURATION_FORMS,
     DURATION_PATTERN,
@@ -27,6 +26,7 @@ from stepwarden.config.values import (
     parse_whole,
     seconds_text,
 )
+from stepwarden.naming import shown
 
 ADDRESS_PATTERN = r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(?P<port>[0-9]{1,5})"
 

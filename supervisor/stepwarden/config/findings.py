@@ -14,19 +14,26 @@ class Findings:
         self._problems: dict[Problem, None] = dict.fromkeys(document.problems)
         self._spoilt: set[Path] = set()
 
-    def error(self, path: Path, message: str, accepted: str = "", suggestion: str = "") -> None:
-        """Something that keeps the file from being used."""
+    def error(
+        self,
+        path: Path,
+        message: str,
+        accepted: str = "",
+        suggestion: str = "",
+        at_key: bool = False,
+    ) -> None:
+        """Something that keeps the file from being used; `at_key`: it is the key that is wrong."""
         self._spoilt.update(path[:length] for length in range(len(path) + 1))
-        self._add(path, message, ERROR, accepted, suggestion)
+        self._add(path, message, ERROR, accepted, suggestion, at_key)
 
-    def consequence(self, path: Path, message: str, accepted: str = "", near: str = "") -> None:
+    def consequence(self, path: Path, message: str, accepted: str = "") -> None:
         """An error that may only follow from another at or below this path: then unsaid."""
         if path not in self._spoilt:
-            self.error(path, message, accepted, near)
+            self.error(path, message, accepted)
 
     def warning(self, path: Path, message: str) -> None:
         """Something that works, though hardly as it is meant."""
-        self._add(path, message, WARNING, "", "")
+        self._add(path, message, WARNING)
 
     def problems(self, severity: str | None = None) -> tuple[Problem, ...]:
         """What was found so far, by place; of one severity only, where it is given."""
@@ -42,8 +49,16 @@ class Findings:
                 return False
         return True
 
-    def _add(self, path: Path, message: str, severity: str, accepted: str, suggestion: str) -> None:
-        line, column = self._place(path)
+    def _add(
+        self,
+        path: Path,
+        message: str,
+        severity: str,
+        accepted: str = "",
+        suggestion: str = "",
+        at_key: bool = False,
+    ) -> None:
+        line, column = self._place(path, at_key)
         problem = Problem(
             dotted(path),
             message,
@@ -56,8 +71,11 @@ class Findings:
         )
         self._problems.setdefault(problem)
 
-    def _place(self, path: Path) -> tuple[int, int]:
-        """Of the value where it is text, else of its key; of the nearest one above else."""
+    def _place(self, path: Path, at_key: bool) -> tuple[int, int]:
+        """Of the value where it is text, else of its key; of the nearest one above else.
+
+        `at_key`: of the key in any case.
+        """
         node = self.document.root
         if node is None:
             return 1, 1
@@ -67,7 +85,8 @@ class Findings:
             if child is None:
                 break
             key: Node = child
-            if isinstance(node, Mapping) and (not isinstance(child, Scalar) or not child.text):
+            is_text = isinstance(child, Scalar) and child.text
+            if isinstance(node, Mapping) and (at_key or not is_text):
                 key = node.entries[str(step)].key
             place = (key.line, key.column)
             node = child

@@ -9,6 +9,7 @@ from pathlib import Path
 from stepwarden.config.build import WorkerBuilder, build_supervisor
 from stepwarden.config.checks import check_supervisor, check_worker
 from stepwarden.config.findings import Findings
+from stepwarden.config.host_checks import check_paths
 from stepwarden.config.nodes import compose
 from stepwarden.config.problems import ERROR, WARNING, ConfigError
 from stepwarden.config.settings import Config
@@ -16,16 +17,23 @@ from stepwarden.config.source import read_text
 from stepwarden.config.validate import validate
 
 
-def load_file(path: Path, environment: Mapping[str, str] | None = None) -> Config:
+def load_file(
+    path: Path, environment: Mapping[str, str] | None = None, on_this_host: bool = False
+) -> Config:
     """Read and check one file. `environment` None: this process's own.
+
+    `on_this_host`: look for the programs and directories that it names too.
 
     Raises ConfigError with every problem of the file.
     """
     text = read_text(path)
-    return load_text(text, path, os.environ if environment is None else environment)
+    own = os.environ if environment is None else environment
+    return load_text(text, path, own, on_this_host)
 
 
-def load_text(text: str, path: Path, environment: Mapping[str, str]) -> Config:
+def load_text(
+    text: str, path: Path, environment: Mapping[str, str], on_this_host: bool = False
+) -> Config:
     """The same for text that came from `path`."""
     findings = Findings(compose(text, str(path)))
     file = validate(findings.document, findings)
@@ -40,6 +48,8 @@ def load_text(text: str, path: Path, environment: Mapping[str, str]) -> Config:
         if worker is not None:
             workers[name] = worker
             check_worker(worker, findings, environment)
+            if on_this_host:
+                check_paths(worker, findings)
     if findings.problems(ERROR):
         raise ConfigError(findings.problems())
     return Config(

@@ -88,19 +88,28 @@ def compose(text: str, file: str) -> Document:
     try:
         root = composer.document()
     except yaml.MarkedYAMLError as error:
-        raise _syntax_error(file, error) from None
+        raise _syntax_error(text, file, error) from None
     except yaml.YAMLError as error:
         message = f"not valid YAML: {str(error).splitlines()[0]}"
         raise ConfigError([Problem("", message, file=file)]) from None
     return Document(file, root, tuple(composer.problems))
 
 
-def _syntax_error(file: str, error: yaml.MarkedYAMLError) -> ConfigError:
+def _syntax_error(text: str, file: str, error: yaml.MarkedYAMLError) -> ConfigError:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
     texts = [text for text in (error.context, error.problem) if text]
     message = f"not valid YAML: {', '.join(texts)}"
+    if mark and _stands_at_tab(text, mark):
+        message = "not valid YAML: a tab stands here; indent with spaces"
     return ConfigError([Problem("", message, file=file, line=line, column=column)])
+
+
+def _stands_at_tab(text: str, mark: Any) -> bool:
+    """The parser's own words for this never name the tab."""
+    lines = text.splitlines()
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    return line[mark.column : mark.column + 1] == "\t"
 
 
 class _Composer:

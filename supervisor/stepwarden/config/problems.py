@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stepwarden.errors import ExitCode, StepwardenError
+from stepwarden.naming import printable
 
 ERROR = "error"
 WARNING = "warning"
@@ -13,7 +14,7 @@ WARNING = "warning"
 Path = tuple[str | int, ...]
 """Where in the file: keys and positions in lists, from the top."""
 
-_SHOWN_CHARACTERS = 40
+_SHOWN_STEP_CHARACTERS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +57,11 @@ class ConfigError(StepwardenError):
     """The file cannot be used. `problems` holds every error and warning that was found."""
 
     exit_code = ExitCode.CONFIG
+    prefix = ""  # each line begins with the file, for editors that jump there
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
-
-
-def printable(text: str) -> str:
-    """`text` with everything but printable ASCII written as an escape."""
-    return "".join(c if " " <= c <= "~" else c.encode("unicode_escape").decode() for c in text)
-
-
-def shown(text: str) -> str:
-    """A value as a message quotes it: printable, in quotes, cut where it is long."""
-    cut = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
-    return f'"{printable(cut)}"'
 
 
 def dotted(path: Path) -> str:
@@ -80,7 +71,9 @@ def dotted(path: Path) -> str:
         if isinstance(step, int):
             parts.append(f"[{step}]")
             continue
-        name = printable(step if len(step) <= _SHOWN_CHARACTERS * 2 else step[:80] + "...")
+        name = printable(
+            step if len(step) <= _SHOWN_STEP_CHARACTERS else step[:_SHOWN_STEP_CHARACTERS] + "..."
+        )
         quoted = f'"{name}"' if not name or any(c in name for c in '.[]" ') else name
         parts.append(f".{quoted}" if parts else quoted)
     return "".join(parts)

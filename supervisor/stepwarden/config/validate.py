@@ -96,9 +96,9 @@ def _report(detail: ErrorDetails, findings: Findings) -> None:
     path: Path = tuple(step for step in detail["loc"] if step != _KEY_MARK)
     context = detail.get("ctx", {})
     if kind == REFUSED:
-        what = "this key" if detail["loc"][-1] == _KEY_MARK else ""
-        message = f"{what} {context['message']}".strip()
-        findings.error(path, message, context["accepted"], context["suggestion"])
+        at_key = detail["loc"][-1] == _KEY_MARK
+        message = f"{'this key' if at_key else ''} {context['message']}".strip()
+        findings.error(path, message, context["accepted"], context["suggestion"], at_key)
     elif kind == "extra_forbidden":
         _unknown_key(path, findings)
     elif kind == "missing":
@@ -126,7 +126,7 @@ def _unknown_key(path: Path, findings: Findings) -> None:
     near = near or difflib.get_close_matches(name.lower(), known, 1, 0.65)
     near = near or [word for word in known if name.lower().startswith(f"{word}_")]
     suggestion = near[0] if near else _elsewhere(name, str(path[0]))
-    findings.error(path, "unknown key", ", ".join(known), suggestion)
+    findings.error(path, "unknown key", ", ".join(known), suggestion, at_key=True)
 
 
 def _elsewhere(name: str, top: str) -> str:

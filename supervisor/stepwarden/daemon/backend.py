@@ -53,19 +53,17 @@ class Backend:
         self._loop.look(unit, now)
         return _view(unit, now)
 
-    def command(self, action: str, name: str) -> str:
-        """Begin to start, stop or restart a worker; returns what happens now."""
+    def command(self, action: str, name: str) -> None:
+        """Begin to start, stop or restart a worker."""
         if self.closed:
             raise ActionFailedError(f"the supervisor is {self.closed}")
         unit = self._units[name]
         now = self._clock.monotonic()
-        before = unit.state.lifecycle
         outcome = command(unit.state, action, now)
         if outcome.refusal is not None:
             raise ActionFailedError(f"{name}: {outcome.refusal}")
         self._loop.apply(unit, outcome, now)
         self._loop.poke(unit)
-        return f"{name} was {before.value}, is {unit.state.lifecycle.value}"
 
     def explain(
         self, name: str, num_seqs: int | None, num_tokens: int | None, phase: str

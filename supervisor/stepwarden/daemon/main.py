@@ -75,13 +75,15 @@ class Daemon:
         self._log = make_logger(settings.log_format, settings.log_level, self._log_writer, clock)
         self._notifier = Notifier.from_env(os.environ)
         self._journal = Journal(settings.state_dir / "journal.sqlite")
-        self._health = HealthServer(_targets(settings.health_listen), clock)
+        self._health = HealthServer(
+            _targets(settings.health_listen, "supervisor.health.listen"), clock
+        )
         self._reporter = Reporter(self._journal, self._health, self._notifier, clock, self._log)
         group = group_id(settings.socket_group)
-        agent_socket = UnixTarget(settings.agent_socket, settings.socket_mode, group)
-        admin_socket = UnixTarget(settings.admin_socket, settings.socket_mode, group)
+        agent_socket = UnixTarget(settings.agent_socket, settings.socket_mode, group, _key("agent"))
+        admin_socket = UnixTarget(settings.admin_socket, settings.socket_mode, group, _key("admin"))
         self._agents = AgentServer(
-            [agent_socket, *_targets(settings.agent_listen)],
+            [agent_socket, *_targets(settings.agent_listen, "supervisor.agent_listen")],
             self._admit,
             self._on_beat,
             clock,
@@ -200,5 +202,9 @@ class Daemon:
         self._reporter.note(Event(Kind.REFUSED, text, refusal.worker, rank=refusal.rank))
 
 
-def _targets(addresses: Sequence[str]) -> list[Target]:
-    return [parse_target(address) for address in addresses]
+def _targets(addresses: Sequence[str], key: str) -> list[Target]:
+    return [parse_target(address, key=key) for address in addresses]
+
+
+def _key(socket: str) -> str:
+    return f"supervisor.{socket}_socket or runtime_dir"

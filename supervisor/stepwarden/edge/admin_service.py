@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn, Protocol
 
 import grpc
@@ -32,6 +31,7 @@ from stepwarden.edge.views import (
     worker_message,
 )
 from stepwarden.errors import ExitCode, StepwardenError
+from stepwarden.naming import unknown
 from stepwarden.waiting import wait
 
 START = "start"
@@ -65,8 +65,8 @@ class AdminBackend(Protocol):
     def worker(self, name: str) -> WorkerView | None:
         """One worker; None where there is none of this name."""
 
-    def command(self, action: str, name: str) -> str:
-        """Begin to start, stop or restart a worker; returns a sentence on what happens now.
+    def command(self, action: str, name: str) -> None:
+        """Begin to start, stop or restart a worker.
 
         Returns at once. ActionFailedError where it cannot be done now.
         """
@@ -190,28 +190,29 @@ class _Service(rpc.SupervisorServiceServicer):
         view = self._backend.worker(name)
         if view is None:
             names = [view.name for view in self._backend.workers()]
-            await context.abort(grpc.StatusCode.NOT_FOUND, unknown_worker(name, names))
+            await context.abort(grpc.StatusCode.NOT_FOUND, unknown("worker", name, names))
         return view
 
     async def _command(self, action: str, request: Any, context: Context) -> Any:
         before = await self._find(request.name, context)
         with self.hub.subscribe(request.name) as subscription:
             try:
-                sentence = self._backend.command(action, request.name)
+                self._backend.command(action, request.name)
             except StepwardenError as error:
                 await _abort(context, error)
+            waits = request.HasField("wait_seconds")
             limit = min(max(0.0, request.wait_seconds), MAX_WAIT_SECONDS)
-            reached = not limit or await self._reached(action, before, subscription, limit)
+            reached = not waits or await self._reached(action, before, subscription, limit)
             view = self._backend.worker(request.name) or before
         if not reached:
             text = f"after {limit:g} s {view.name} is {view.state}; the {action} goes on"
             # The metadata tells our own answer from a deadline of the transport.
             state = ((STATE_METADATA_KEY, view.state),)
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text, state)
-        if limit and view.state == "FAILED" and (action != STOP or before.state != "FAILED"):
+        if waits and view.state == "FAILED" and (action != STOP or before.state != "FAILED"):
             text = f"{view.name} is FAILED: {view.sentence}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
-        return pb.WorkerCommandResponse(state=view.state, sentence=sentence)
+        return pb.WorkerCommandResponse(state=view.state, sentence=outcome(action, before, view))
 
     async def _reached(
         self, action: str, before: WorkerView, subscription: Subscription, limit: float
@@ -241,13 +242,15 @@ def settled(action: str, before: WorkerView, view: WorkerView | None) -> bool:
     return view.state in _UP and (fresh or action == START)
 
 
-def unknown_worker(name: str, names: Sequence[str]) -> str:
-    """The sentence for a worker that is not there."""
-    near = get_close_matches(name[:200], names, n=1)
-    if near:
-        return f"there is no worker {name[:80]!r}; did you mean {near[0]!r}?"
-    shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-    return f"there is no worker {name[:80]!r}; known are: {shown or 'none'}"
+def outcome(action: str, before: WorkerView, view: WorkerView) -> str:
+    """What came of a command, as one fact."""
+    if view.state != before.state:
+        return f"{view.name}: {before.state} -> {view.state}"
+    if view.incarnation != before.incarnation:
+        return f"{view.name} is {view.state} in a new incarnation"
+    if settled(action, before, view):
+        return f"{view.name} is {view.state} already"
+    return f"{view.name} is {view.state}; the {action} goes on"
 
 
 async def _followed(subscription: Subscription, last: int, context: Context) -> AsyncIterator[Any]:

@@ -22,10 +22,15 @@ class InstanceLock:
             self._descriptor = os.open(
                 self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
             )
+        except (FileExistsError, NotADirectoryError) as error:
+            raise RefusedError(
+                f"cannot use the state directory {state_dir}: a file is in the way;"
+                " supervisor.state_dir must be a directory"
+            ) from error
         except OSError as error:
             raise RefusedError(
                 f"cannot use the state directory {state_dir}: {error.strerror};"
-                " it must be a directory that this user may write to"
+                " supervisor.state_dir must be a directory that this user may write to"
             ) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,7 +15,7 @@ import socket
 import stat
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -37,11 +37,15 @@ class PortServer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnixTarget:
-    """A unix socket: its path, exact mode, and group id (None: the daemon's own group)."""
+    """A unix socket: its path, exact mode, and group id (None: the daemon's own group).
+
+    `key`: what of the configuration names it, for errors.
+    """
 
     path: Path
     mode: int = 0o600
     group: int | None = None
+    key: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"unix:{self.path}"
@@ -49,10 +53,11 @@ class UnixTarget:
 
 @dataclass(frozen=True, slots=True)
 class TcpTarget:
-    """A TCP address; port 0 lets the kernel choose."""
+    """A TCP address; port 0 lets the kernel choose. `key` as of UnixTarget."""
 
     host: str
     port: int
+    key: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -61,15 +66,15 @@ class TcpTarget:
 Target = UnixTarget | TcpTarget
 
 
-def parse_target(text: str, mode: int = 0o600, group: int | None = None) -> Target:
+def parse_target(text: str, mode: int = 0o600, group: int | None = None, key: str = "") -> Target:
     """Read ``unix:/path`` or ``host:port``; RefusedError says what is accepted."""
     if text.startswith("unix:"):
         path = Path("/" + text.removeprefix("unix:").lstrip("/"))
-        return UnixTarget(path, mode, group)
+        return UnixTarget(path, mode, group, key)
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
         raise RefusedError(f"cannot listen on {text!r}: use HOST:PORT or unix:/absolute/path")
-    return TcpTarget(host.removeprefix("[").removesuffix("]"), int(port))
+    return TcpTarget(host.removeprefix("[").removesuffix("]"), int(port), key)
 
 
 def group_id(name: str | None) -> int | None:
@@ -116,9 +121,14 @@ def listen(server: PortServer, target: Target) -> Listening:
     AlreadyRunningError: somebody listens there. RefusedError: the address cannot or must not be
     used; the text says why. The server must have been made with LISTEN_OPTIONS.
     """
-    if isinstance(target, UnixTarget):
-        return _listen_unix(server, target)
-    return _listen_tcp(server, target)
+    try:
+        if isinstance(target, UnixTarget):
+            return _listen_unix(server, target)
+        return _listen_tcp(server, target)
+    except (AlreadyRunningError, RefusedError) as error:
+        if not target.key:
+            raise
+        raise type(error)(f"{error} ({target.key} names it)") from error
 
 
 def ensure_directory(path: Path, mode: int, group: int | None = None) -> None:
