@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 from stepwarden.cli.main import COMMANDS
 from stepwarden.config import load
-from stepwarden.core.clocks import Cause
+from stepwarden.core import sentences
+from stepwarden.core.budget import SHIPPED
+from stepwarden.core.clocks import Cause, RunningClock
+from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Kind
+from stepwarden.core.evidence import Step
 from stepwarden.core.lifecycle import State, diagram
+from stepwarden.core.verdict import Activity, Judgement, Measurement, Ruling, open_suspicion
 from stepwarden.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,6 +53,29 @@ def test_the_first_file_of_the_readme_can_be_used(tmp_path: Path) -> None:
     assert config.warnings == ()
     (worker,) = config.workers.values()
     assert worker.policy.step_budget(16, None).seconds == 316.0
+
+
+def test_the_sample_sentences_of_the_readme_are_real() -> None:
+    """Made anew from the numbers in them, they come out as the page has them."""
+    rule = SHIPPED["cpu"]
+    budget = rule.budget(64, 64)
+
+    def clock(number: int) -> RunningClock:
+        step = Step(number, 0.0, 64, 64, "decode")
+        at = Deadline(budget.seconds)
+        text = budget.arithmetic
+        return RunningClock("0", Cause.STEP, 0.0, budget.seconds, at, 1456.0, 1456.0, text, step)
+
+    suspicion = open_suspicion(clock(977), 30.0, None, 364.0)
+    stopped = Measurement(Activity.NOT_WORKING, 0.0, 30.0, "T")
+    judgement = Judgement(suspicion, Ruling.DEAD, stopped, False)
+    samples = " ".join(page("README.md").split())
+    for sentence in (
+        sentences.suspected(clock(412), 30.0, 364.0),
+        sentences.false_alarm(clock(412), 382.0, 382.0).removeprefix("false alarm: "),
+        sentences.ruled(judgement, 10.0, 394.0),
+    ):
+        assert sentence in samples
 
 
 def test_the_readme_names_every_command() -> None:

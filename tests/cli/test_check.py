@@ -73,6 +73,24 @@ def test_effective_is_a_file_that_says_the_same(
     assert load(again, {}).workers == load(file, {}).workers
 
 
+def test_run_tells_a_bad_file_in_the_words_of_check(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(BAD)
+    assert main(["check", str(file)]) == 78
+    checked = capsys.readouterr().out
+    assert main(["run", str(file)]) == 78
+    assert capsys.readouterr() == ("", checked)
+    assert main(["explain", "--worker", "w1", "--config", str(file)]) == 78
+    assert capsys.readouterr().err == "".join(checked.splitlines(keepends=True)[:-1])
+
+
+def test_a_missing_program_is_a_warning(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(GOOD.replace("[a]", f"[{file}/a]"))
+    assert main(["check", str(file)]) == 0
+    assert "does not exist on this host" in capsys.readouterr().out
+
+
 def test_a_missing_file_is_one_line(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(file)]) == 78
     output = capsys.readouterr().out

@@ -15,10 +15,16 @@ workers:
 """
 
 
+MORE = """\
+  bare: {agent: none, engine: vllm, command: [a]}
+  other: {backend: cpu, engine: sglang, max_num_seqs: 4, command: [a]}
+"""
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     path = tmp_path / "config.yaml"
-    path.write_text(FILE)
+    path.write_text(FILE + MORE)
     return str(path)
 
 
@@ -41,6 +47,30 @@ def test_a_worker_takes_its_largest_batch_where_none_is_given(
     assert "64 sequences" in output
     assert "max(364 s + 10 s, min(4 * 364 s, 1800 s)) = 1456 s" in output
     assert "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS=1461" in output
+
+
+def test_an_unwatched_worker_is_said_to_be_one(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "--worker", "bare", "--config", file]) == 0
+    output = capsys.readouterr().out
+    assert "steps of this worker are not watched (agent: none)" in output
+    assert "VLLM" not in output
+    assert main(["explain", "--worker", "bare", "--config", file, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["watched"], answer["engine_timeout"]) == (False, None)
+
+
+def test_another_engine_has_no_line_of_vllm_and_a_batch_too_large_is_remarked(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["explain", "--worker", "other", "--config", file, "--num-seqs"]
+    assert main([*command, "5"]) == 0
+    output = capsys.readouterr().out
+    assert "VLLM" not in output
+    assert "5 sequences are more than max_num_seqs of this worker, 4" in output
+    assert main([*command, "4"]) == 0
+    assert "note" not in capsys.readouterr().out
 
 
 def test_a_backend_of_the_file_with_its_hard_cap(

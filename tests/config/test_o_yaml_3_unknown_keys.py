@@ -47,6 +47,13 @@ def test_o_yaml_3_unknown_keys_are_refused_with_path_and_suggestion(text: str) -
     assert problem.line is not None
 
 
+@pytest.mark.parametrize("value", ["5", "{a: 5}", "[5]", ""])
+def test_o_yaml_3_an_unknown_key_is_reported_where_it_stands(value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(f"{GOOD}    windw: {value}\n", Path("c.yaml"), {})
+    assert [(p.line, p.column) for p in caught.value.problems] == [(5, 5)]
+
+
 def test_o_yaml_3_worker_for_workers_never_starts_as_a_file_without_workers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

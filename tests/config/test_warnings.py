@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,31 @@ def test_what_is_hardly_meant_is_a_warning(text: str, path: str, message: str) -
     found = warnings(text)
     assert message in found[path], found
     assert len(found) == 1
+
+
+def test_an_unwatched_worker_needs_no_backend() -> None:
+    assert warnings("workers: {w: {command: [a], agent: none}}") == {}
+
+
+def test_paths_that_are_not_on_this_host_are_warnings_where_asked_for(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    cases = {
+        f"command: [{tmp_path}/none]": ("command[0]", "does not exist on this host"),
+        f"command: [{plain}/below]": ("command[0]", "does not exist on this host"),
+        f"command: [{tmp_path}]": ("command[0]", "is a directory, not a program, on this host"),
+        f"command: [{plain}]": ("command[0]", "is a file that nobody may execute on this host"),
+        f"command: [a], cwd: {tmp_path}/none": ("cwd", "does not exist on this host"),
+        f"command: [a], cwd: {plain}": ("cwd", "is not a directory on this host"),
+    }
+    for written, (key, message) in cases.items():
+        text = f"workers: {{w: {{backend: cpu, {written}}}}}"
+        (found,) = load_text(text, Path("c"), {}, on_this_host=True).warnings
+        assert found.path == f"workers.w.{key}"
+        assert found.message.endswith(message)
+        assert load_text(text, Path("c"), {}).warnings == ()
+    good = f"workers: {{w: {{backend: cpu, cwd: {tmp_path}, command: [{sys.executable}, none]}}}}"
+    assert load_text(good, Path("c"), {}, on_this_host=True).warnings == ()
 
 
 def test_shipped_values_give_no_warning() -> None:

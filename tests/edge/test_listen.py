@@ -196,6 +196,17 @@ def test_a_taken_port_is_an_error_that_names_the_address() -> None:
             listen(second, TcpTarget("127.0.0.1", listening.port))
 
 
+def test_an_error_names_the_key_that_would_mend_it(tmp_path: Path) -> None:
+    key = "supervisor.health.listen"
+    with made_server() as server:
+        for target in (
+            parse_target("192.0.2.1:5000", key=key),
+            UnixTarget(tmp_path / "none" / "a.sock", key=key),
+        ):
+            with pytest.raises(RefusedError, match=r"\(supervisor\.health\.listen names it\)$"):
+                listen(server, target)
+
+
 def test_an_address_that_is_not_ours_is_refused() -> None:
     with made_server() as server, pytest.raises(RefusedError, match=r"192\.0\.2\.1:5000"):
         listen(server, TcpTarget("192.0.2.1", 5000))

@@ -169,6 +169,8 @@ def connect(options: argparse.Namespace) -> Iterator[Client]:
         "grpc.max_receive_message_length": MAX_ANSWER_BYTES,
         "grpc.keepalive_time_ms": KEEPALIVE_TIME_MS,
         "grpc.keepalive_timeout_ms": KEEPALIVE_TIMEOUT_MS,
+        # The first of the two that has passed counts; its default is a minute.
+        "grpc.http2.ping_timeout_ms": KEEPALIVE_TIMEOUT_MS,
     }
     all_options = list({**dict(CLIENT_OPTIONS), **own}.items())
     with grpc.insecure_channel(f"unix:{path}", options=all_options) as channel:
