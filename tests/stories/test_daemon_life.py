@@ -148,8 +148,9 @@ def test_a_taken_port_is_named_and_no_worker_is_started(tmp_path: Path) -> None:
             left = daemon.left()
             processes.end(left)
             daemon._clean_up()
-        assert refused.returncode != 0
         assert daemon.health_address in refused.stderr
+        assert "supervisor.health.listen" in refused.stderr
+        assert refused.returncode == 7
         assert "stopped" not in refused.stderr
         assert "Traceback" not in refused.stderr
         assert not left
