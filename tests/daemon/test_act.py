@@ -11,7 +11,7 @@ from stepwarden.config import load
 from stepwarden.core.event import Event
 from stepwarden.core.lifecycle import State
 from stepwarden.core.worker import Outcome, command, initial
-from stepwarden.daemon import act
+from stepwarden.daemon import act, endings
 from stepwarden.daemon.act import Actor, Surroundings
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.burial import bury
@@ -60,7 +60,7 @@ def test_a_burial_that_fails_by_our_own_fault_is_tried_again(
             raise RuntimeError("a fault")
         return await bury(*given, **named)  # type: ignore[arg-type]  # handed on as they came
 
-    monkeypatch.setattr(act, "bury", failing)
+    monkeypatch.setattr(endings, "bury", failing)
     monkeypatch.setattr(act, "RETRY_FIRST_SECONDS", 0.01)
 
     async def story() -> None:

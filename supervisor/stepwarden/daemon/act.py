@@ -19,34 +19,27 @@ from stepwarden.core.deadline import clamp_timeout
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.core.worker import Outcome, buried
+from stepwarden.daemon.endings import Endings
 from stepwarden.daemon.life import Life, new_name, number_in
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.agent_service import Admission
-from stepwarden.edge.burial import bury
 from stepwarden.edge.exit_watch import ExitWatch
 from stepwarden.edge.family import Family
 from stepwarden.edge.host import this_host
 from stepwarden.edge.launcher import Launcher, LaunchSpec, SpawnFailed
 from stepwarden.edge.life_records import LifeRecord, LifeRecords
-from stepwarden.edge.page_home import make_page_dir, remove_page_dir, remove_page_home
+from stepwarden.edge.page_home import make_page_dir, remove_page_dir
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.reaper import Reaper
 from stepwarden.edge.snapshots import Snapshots
-from stepwarden.edge.traces import TraceReader
 
 SPAWN_LIMIT_SECONDS = 10.0
 """A start whose exec takes longer (dead network path, locked file) has failed."""
 
-KILL_WAIT_SECONDS = 10.0
-"""How long after KILL a process may still be there before it counts as unkillable."""
-
 RETRY_FIRST_SECONDS = 1.0
 RETRY_MAX_SECONDS = 30.0
 """What cannot be killed is tried again, at first often and then this often."""
-
-
-LEFT_BEHIND = "left behind by an earlier daemon: "
 
 
 class LoopPort(Protocol):
@@ -87,14 +80,13 @@ class Actor:
         self._launcher = launcher
         self._records = records
         self._around = surroundings
-        self._snapshots = snapshots
         self._clock = clock
         self._note = note
         self._tokens: dict[str, tuple[Unit, Life]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._inherited: dict[str, list[LifeRecord]] = {}
         self._nobodys: list[asyncio.Task[None]] = []
-        self._traces = TraceReader()
+        home = surroundings.page_home
+        self._endings = Endings(records, snapshots, clock, note, self._mains, home)
         self._watch = ExitWatch(self._rank_ended)
         self._units: dict[str, Unit] = {}
         self._loop: LoopPort | None = None
@@ -142,15 +134,10 @@ class Actor:
         Lives of workers that the configuration no longer names are ended in the background. Such
         a worker may have a new name now, so no other life begins before.
         """
-        for record in self._records.left_behind():
-            if record.worker in self._units:
-                self._inherited.setdefault(record.worker, []).append(record)
-            else:
-                self._nobodys.append(self._start_task(self._bury_nobodys(record)))
-        return {
-            worker: max(number_in(record.incarnation) for record in records)
-            for worker, records in self._inherited.items()
-        }
+        highest, nobodys = self._endings.inherit(self._units)
+        for record in nobodys:
+            self._nobodys.append(self._start_task(self._endings.bury_nobodys(record)))
+        return highest
 
     def close(self) -> None:
         """Let go of descriptors."""
@@ -210,7 +197,7 @@ class Actor:
             self._note(Event(Kind.DAEMON, text, record.worker, number))
 
     def _born(self, life: Life, process: ProcessId) -> None:
-        life.family = Family(process, life.name, life.page_dir, self._mains, self._traces)
+        life.family = Family(process, life.name, life.page_dir, self._mains, self._endings.traces)
         life.main = process
         life.exit = self.reaper.exit_of(process)
         number = str(life.incarnation)
@@ -264,65 +251,18 @@ class Actor:
         if life is not None and life.spawning is not None and not life.spawning.done():
             await asyncio.wait({life.spawning})
             ordered_at = self._clock.monotonic()
-        families = self._families(unit)
-        left = await self._bury(unit, families, unit.config.stop_grace, ordered_at)
+        families = self._endings.families(unit)
+        left = await self._endings.bury(unit, families, unit.config.stop_grace, ordered_at)
         pause = RETRY_FIRST_SECONDS
         while left:
             self._buried(unit, left)
             await asyncio.sleep(clamp_timeout(pause) or 0.0)
             pause = min(2 * pause, RETRY_MAX_SECONDS)
-            left = await self._bury(unit, families, 0.0, self._clock.monotonic())
+            left = await self._endings.bury(unit, families, 0.0, self._clock.monotonic())
         if life is not None:
             await self._close_life(unit, life)
-        for record in self._inherited.pop(unit.config.name, []):
-            self._forget(record)
+        self._endings.forget_inherited(unit.config.name)
         self._buried(unit, frozenset())
-
-    def _families(self, unit: Unit) -> list[tuple[Family, str]]:
-        """Whom to end for this worker, each with the words that say whose they are."""
-        inherited = self._inherited.get(unit.config.name, [])
-        found = [(self._family_of(record), LEFT_BEHIND) for record in inherited]
-        if unit.life is not None and unit.life.family is not None:
-            found.append((unit.life.family, ""))
-        return found
-
-    def _family_of(self, record: LifeRecord) -> Family:
-        main = ProcessId(record.pid, record.start_ticks)
-        page_dir = Path(record.page_dir)
-        return Family(main, record.incarnation, page_dir, self._mains, self._traces)
-
-    async def _bury(
-        self,
-        unit: Unit,
-        families: list[tuple[Family, str]],
-        grace: float,
-        ordered_at: float,
-    ) -> frozenset[ProcessId]:
-        number = unit.state.life
-
-        async def end(family: Family, whose: str) -> frozenset[ProcessId]:
-            def report(sentence: str) -> None:
-                self._note(Event(Kind.BURIAL, whose + sentence, unit.config.name, number))
-
-            sig, wait = unit.config.stop_signal, KILL_WAIT_SECONDS
-            try:
-                return await bury(
-                    family,
-                    grace,
-                    wait,
-                    self._clock,
-                    report,
-                    stop_signal=sig,
-                    snapshots=self._snapshots,
-                    ordered_at=ordered_at,
-                )
-            except Exception as error:
-                # A fault of ours: nothing is confirmed gone, and it is tried again.
-                report(f"ending its tree failed: {type(error).__name__}: {error}")
-                return family.known or frozenset({family.main})
-
-        left = await asyncio.gather(*(end(family, whose) for family, whose in families))
-        return frozenset().union(*left)
 
     async def _close_life(self, unit: Unit, life: Life) -> None:
         self._tokens.pop(life.token, None)
@@ -343,22 +283,6 @@ class Actor:
         if self._loop is not None:
             self._loop.apply(unit, outcome, now)
         self._poke(unit)
-
-    async def _bury_nobodys(self, record: LifeRecord) -> None:
-        def report(sentence: str) -> None:
-            self._note(Event(Kind.BURIAL, LEFT_BEHIND + sentence, record.worker))
-
-        family, wait = self._family_of(record), KILL_WAIT_SECONDS
-        shared = self._snapshots
-        if not await bury(family, wait, wait, self._clock, report, snapshots=shared):
-            self._forget(record)
-
-    def _forget(self, record: LifeRecord) -> None:
-        directory = Path(record.page_dir)
-        remove_page_dir(directory)
-        if directory.parent != self._around.page_home:
-            remove_page_home(directory.parent)
-        self._records.remove(record.incarnation)
 
 
 def _with_process(record: LifeRecord, process: ProcessId) -> LifeRecord:

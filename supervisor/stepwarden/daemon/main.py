@@ -21,8 +21,9 @@ from stepwarden.core.heartbeat import BeatFacts
 from stepwarden.core.lifecycle import RESTING
 from stepwarden.core.worker import WorkerState, command, initial
 from stepwarden.daemon import gather
-from stepwarden.daemon.act import KILL_WAIT_SECONDS, Actor, Surroundings
+from stepwarden.daemon.act import Actor, Surroundings
 from stepwarden.daemon.backend import Backend
+from stepwarden.daemon.endings import KILL_WAIT_SECONDS
 from stepwarden.daemon.logs import make_logger
 from stepwarden.daemon.loop import VerdictLoop
 from stepwarden.daemon.report import Reporter
