@@ -57,25 +57,29 @@ def test_the_first_file_of_the_readme_can_be_used(tmp_path: Path) -> None:
 
 def test_the_sample_sentences_of_the_readme_are_real() -> None:
     """Made anew from the numbers in them, they come out as the page has them."""
-    rule = SHIPPED["cpu"]
-    budget = rule.budget(64, 64)
-
-    def clock(number: int) -> RunningClock:
-        step = Step(number, 0.0, 64, 64, "decode")
-        at = Deadline(budget.seconds)
-        text = budget.arithmetic
-        return RunningClock("0", Cause.STEP, 0.0, budget.seconds, at, 1456.0, 1456.0, text, step)
-
-    suspicion = open_suspicion(clock(977), 30.0, None, 364.0)
+    suspicion = open_suspicion(late_step(977, 64), 30.0, None, 364.0)
     stopped = Measurement(Activity.NOT_WORKING, 0.0, 30.0, "T")
     judgement = Judgement(suspicion, Ruling.DEAD, stopped, False)
     samples = " ".join(page("README.md").split())
     for sentence in (
-        sentences.suspected(clock(412), 30.0, 364.0),
-        sentences.false_alarm(clock(412), 382.0, 382.0).removeprefix("false alarm: "),
+        sentences.suspected(late_step(412, 64), 30.0, 364.0),
+        sentences.false_alarm(late_step(412, 64), 382.0, 382.0).removeprefix("false alarm: "),
         sentences.ruled(judgement, 10.0, 394.0),
     ):
         assert sentence in samples
+
+
+def test_the_sample_of_status_shows_a_real_sentence() -> None:
+    samples = " ".join(page("docs/cli.md").split())
+    assert sentences.suspected(late_step(17, 16), 30.0, 320.0) in samples
+
+
+def late_step(number: int, seqs: int) -> RunningClock:
+    """A decode step on a cpu that began at 0, with its shipped budget."""
+    budget = SHIPPED["cpu"].budget(seqs, seqs)
+    step = Step(number, 0.0, seqs, seqs, "decode")
+    at, cap, text = Deadline(budget.seconds), 4 * budget.seconds, budget.arithmetic
+    return RunningClock("0", Cause.STEP, 0.0, budget.seconds, at, cap, cap, text, step)
 
 
 def test_the_readme_names_every_command() -> None:
