@@ -81,6 +81,12 @@ def test_run_tells_a_bad_file_in_the_words_of_check(
     checked = capsys.readouterr().out
     assert main(["run", str(file)]) == 78
     assert capsys.readouterr() == ("", checked)
+    missing = str(file.parent / "none")
+    assert main(["run", missing]) == 78
+    assert capsys.readouterr().err.splitlines() == [
+        f"{missing}: error: cannot be opened: No such file or directory",
+        f"{missing}: cannot be used: 1 error, 0 warnings",
+    ]
     assert main(["explain", "--worker", "w1", "--config", str(file)]) == 78
     assert capsys.readouterr().err == "".join(checked.splitlines(keepends=True)[:-1])
 
