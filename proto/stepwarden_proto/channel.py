@@ -27,6 +27,8 @@ MAX_VERSION_BYTES: Final = 64
 _KEEPALIVE: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    # A frozen peer takes the ping and never answers: that wait is bounded by this one alone.
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )

@@ -99,3 +99,12 @@ def test_an_error_that_nobody_can_read_keeps_its_code(
     directory: Path, words: list[str], code: int, redirection: str
 ) -> None:
     assert call(directory, words, redirection)[0] == code
+
+
+def test_a_terminal_of_ascii_gets_escapes_for_the_rest(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory / "caf\u00e9.yaml").write_text(GOOD)
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    code, told = call(directory, ["check", "caf\u00e9.yaml"], "")
+    assert (code, told.splitlines()[-1].split(":")[0]) == (0, "caf\\xe9.yaml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -53,6 +54,9 @@ def checked_output() -> Iterator[None]:
     BrokenPipeError: the reader left. After either, nothing more is tried on this stream.
     """
     stream = sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        # A terminal that speaks ASCII alone gets escapes for the rest, not a traceback.
+        stream.reconfigure(errors="backslashreplace")
     output: Any = _Output(stream)
     try:
         with redirect_stdout(output):
