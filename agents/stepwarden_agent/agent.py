@@ -107,13 +107,12 @@ class Agent:
         idle while no step is open.
         """
         header = self._armed_header()
-        if header is None or header.phase == name:
-            return
         try:
-            header.set_phase(name)
-            self._tell(link.PHASE)
+            if header is not None and header.phase != name:
+                header.set_phase(name)
+                self._tell(link.PHASE)
         except Exception as error:
-            log.once("phase", f"phase {name!r} was not recorded: {error!r}")
+            log.once("phase", f"a phase was not recorded: {error!r}")
 
     def lease(self, name: str, seconds: float) -> Lease:
         """Declare an operation that may take `seconds`; release it, or use it as a context."""
@@ -146,7 +145,10 @@ class Agent:
 
     def detail(self, text: str) -> None:
         """Free text for people, sent with each message from now on; 4096 bytes are kept."""
-        self._detail = str(text)[:4096]
+        try:
+            self._detail = str(text)[:4096]
+        except Exception as error:
+            log.once("detail", f"a detail was not recorded: {error!r}")
 
     def close(self) -> None:
         """A clean end: say bye (half a second at most). Later calls do nothing."""

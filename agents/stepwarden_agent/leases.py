@@ -12,6 +12,8 @@ from typing import Final
 from stepwarden_proto.channel import MAX_LEASE_NAME_BYTES
 
 NANOSECONDS: Final = 1_000_000_000
+MAX_HELD: Final = 64
+"""More leases than this are not kept; of an engine that never gives one back."""
 MAX_SECONDS: Final = 1e9  # thirty years; the supervisor caps leases far below
 
 
@@ -63,9 +65,11 @@ class LeaseBook:
         self._held: list[Lease] = []
 
     def add(self, lease: Lease) -> None:
-        """Hold `lease`."""
+        """Hold `lease`. Of too many the one that runs out first is let go."""
         with self._lock:
             self._held.append(lease)
+            if len(self._held) > MAX_HELD:
+                self._held.remove(min(self._held, key=lambda held: held.end_ns))
 
     def remove(self, lease: Lease) -> None:
         """Stop holding `lease`, if it is held."""

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from stepwarden_proto.v1 import agent_pb2
 
 
-_numbers = itertools.count(1)
-"""For all messages of this process: an agent that follows a closed one may not count anew."""
+_numbers = itertools.count(time.monotonic_ns())
+"""For all messages of this process: an agent that follows a closed one may not count anew, nor
+may one that follows an exec, which keeps pid and start time."""
 
 
 def agent_version() -> str:

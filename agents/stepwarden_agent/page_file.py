@@ -29,12 +29,18 @@ class Page:
     descriptor: int = -1
 
 
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_made: set[str] = set()  # paths made by this very program, not by one that gave way to it by exec
+
+
 def create_page(directory: str, rank: str, phase: str) -> Page:
     """Make the page of `rank` in `directory`. Raises OSError where that cannot be."""
     name = page.page_name(rank, os.getpid())
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     path = os.path.join(directory, name)
-    descriptor = os.open(path, flags, 0o600)
+    if path not in _made:
+        _clear_away(path)
+    descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+    _made.add(path)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Reserved now: a store into a hole on a full tmpfs would kill the engine by SIGBUS.
@@ -47,6 +53,23 @@ def create_page(directory: str, rank: str, phase: str) -> Page:
     words = memoryview(mapping).cast("q")
     fill_header(words, phase)
     return Page(words, name, mapping, descriptor)
+
+
+def _clear_away(path: str) -> None:
+    """Unlink a page that bears our pid and that nobody writes: this process had it before an exec,
+    or it is left over from another that had the pid. What it shows would be taken for ours.
+    """
+    try:
+        descriptor = os.open(path, _FLAGS)
+    except OSError:
+        return
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
 
 
 def private_page(phase: str) -> Page:

@@ -222,3 +222,40 @@ def test_a_child_of_multiprocessing_says_bye(tmp_path: Path) -> None:
             done = run_engine(code, agent_environment(target, tmp_path))
             assert (done.returncode, done.stderr) == (0, "")
             server.wait_for(lambda beat: beat.get("reason") == "BEAT_REASON_BYE", 5.0)
+
+
+def test_a_program_that_gives_way_by_exec_leaves_no_page_that_speaks_for_the_next(
+    tmp_path: Path,
+) -> None:
+    """Pid and start time stay, the lock goes: the old page would show the old step for ever."""
+    code = (
+        "import os, sys, time\n"
+        "from stepwarden_agent import Agent\n"
+        "agent = Agent.from_env()\n"
+        "if os.environ.get('AGAIN'):\n"
+        "    agent.end(agent.begin(5, 5, 'decode'))\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+        "agent.begin(1, 1, 'decode')\n"
+        "os.environ['AGAIN'] = '1'\n"
+        "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1], sys.argv[1]])\n"
+    )
+    code = f"import sys; sys.argv[1:] = [{code!r}]; exec(sys.argv[1])"
+    with engine(code, agent_environment(pages=tmp_path)) as process:
+        assert line_from(process) == "ready"
+        view = PageReader(tmp_path).read(time.monotonic())["0"]
+        assert (view.steps, view.steps_begun, view.holder) == ((), 1, process.pid)
+
+
+def test_arguments_that_raise_when_they_are_looked_at_reach_nobody(tmp_path: Path) -> None:
+    code = (
+        "from stepwarden_agent import Agent\n"
+        "class Bad:\n"
+        "    def fail(self, *_): raise RuntimeError('bad')\n"
+        "    __str__ = __repr__ = __eq__ = __hash__ = __index__ = __float__ = __lt__ = fail\n"
+        "agent, bad = Agent.from_env(), Bad()\n"
+        "agent.phase(bad); agent.detail(bad); agent.work(bad); agent.end(bad)\n"
+        "agent.end(agent.begin(bad, bad, bad)); agent.lease(bad, bad).release()\n"
+        "Agent.from_env(bad, bad)\n"
+    )
+    assert run_engine(code, agent_environment(pages=tmp_path)).returncode == 0

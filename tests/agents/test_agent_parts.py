@@ -9,7 +9,7 @@ import pytest
 from stepwarden_agent import facts, link
 from stepwarden_agent.beats import QUIET_SECONDS, Activity
 from stepwarden_agent.header import Header
-from stepwarden_agent.leases import Lease, LeaseBook, cut
+from stepwarden_agent.leases import MAX_HELD, Lease, LeaseBook, cut
 from stepwarden_agent.message import BeatMaker
 from stepwarden_agent.page_file import private_page
 from stepwarden_agent.progress import Ring
@@ -86,6 +86,19 @@ def test_the_lease_that_runs_out_last_is_shown() -> None:
     assert book.shown() is short
     short.release()
     short.release()
+    assert book.shown() is None
+
+
+def test_leases_that_are_never_given_back_do_not_pile_up() -> None:
+    book = LeaseBook()
+    leases = [Lease(str(n), 1000.0 - n, book.remove) for n in range(MAX_HELD + 9)]
+    for lease in leases:
+        book.add(lease)
+    assert book.shown() is leases[0]
+    for lease in leases[: MAX_HELD - 1]:
+        lease.release()
+    assert book.shown() is leases[MAX_HELD - 1]
+    leases[MAX_HELD - 1].release()
     assert book.shown() is None
 
 

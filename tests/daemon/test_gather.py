@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from stepwarden.daemon.life import Life
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_probe import identify
 from support.agent_process import agent_environment, engine, line_from
+from support.waiting import wait_for
 
 HOLDER = """
 import sys
@@ -171,3 +174,66 @@ def test_a_new_process_of_a_rank_has_no_leases_of_the_former(life: Life) -> None
     take_beat(life, BeatFacts("0", 1, 70, 5, 1.0, False, lease=lease), 110.0)
     take_beat(life, BeatFacts("0", 1, 71, 6, 1.0, False), 111.0)
     assert evidence_of(life).ranks["0"].leases == ()
+
+
+FORKER = """
+import os, sys, time
+from stepwarden_agent import Agent
+agent = Agent.from_env()
+agent.end(agent.begin(1, 1, "decode"))
+child = os.fork()
+if not child:
+    agent.end(agent.begin(1, 1, "decode"))
+    print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_beats_are_believed_again_of_one_whose_forked_child_gave_the_rank_back(
+    life: Life, tmp_path: Path
+) -> None:
+    def told_by(process: ProcessId | None, seq: int, now: float) -> bool:
+        assert process is not None
+        facts = BeatFacts("0", seq, process.pid, process.start_ticks, 1.0, False)
+        take_beat(life, facts, now)
+        return evidence_of(life).ranks["0"].beat_at == now
+
+    with engine(FORKER, agent_environment(pages=tmp_path)) as process:
+        child = int(line_from(process))
+        try:
+            read_pages(life, lambda _: True, time.monotonic())
+            assert life.ranks["0"].process == identify(child)
+            assert told_by(identify(child), 1, time.monotonic())
+            assert not told_by(identify(process.pid), 7, time.monotonic())
+        finally:
+            os.kill(child, signal.SIGKILL)
+        wait_for(lambda: _holds(life) == process.pid)
+        assert told_by(identify(process.pid), 8, time.monotonic())
+
+
+def _holds(life: Life) -> int | None:
+    read_pages(life, lambda _: True, time.monotonic())
+    page = life.ranks["0"].page
+    return None if page is None else page.holder
+
+
+def test_a_page_that_is_nonsense_never_ended_fewer_steps_than_none(
+    life: Life, tmp_path: Path
+) -> None:
+    """A count below 0 fits no message: `status` would fail for all workers."""
+    code = (
+        "import sys\n"
+        "from stepwarden_agent.page_file import create_page\n"
+        "from stepwarden_proto import page, ring\n"
+        "words = create_page(sys.argv[1], '0', 'idle').words\n"
+        "for start in ring.SLOT_STARTS:\n"
+        "    words[start + page.S_FIRST] = words[start + page.S_LAST] = 1\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    code = f"import sys; sys.argv[1:] = [{str(tmp_path)!r}]\n{code}"
+    with engine(code, agent_environment()) as process:
+        assert line_from(process) == "ready"
+        read_pages(life, lambda _: True, time.monotonic())
+        rank = evidence_of(life).ranks["0"]
+        assert (len(rank.steps), rank.steps_begun, rank.steps_ended) == (16, 1, 0)

@@ -114,6 +114,9 @@ def _note_page(memory: RankMemory, view: PageView, now: float) -> None:
     if memory.page is not None and memory.page.name != view.name:
         _new_session(memory, now)
         memory.page_marks = ()
+        if memory.beats and memory.beats.process != ProcessId(view.pid, view.start_ticks):
+            # A forked child gave the rank back: next to its beats its parent's would be too old.
+            memory.beats = None
     ended = view.last_ended[-1].number if view.last_ended else 0
     marks = (view.tick, view.steps_begun, ended)
     if view.in_motion or marks[1:] != memory.page_marks[1:]:
@@ -224,7 +227,8 @@ def _rank(memory: RankMemory) -> RankEvidence:
             page_readable=True,
             steps=page.steps,
             steps_begun=page.steps_begun,
-            steps_ended=page.steps_begun - len(page.steps),
+            # A page that is nonsense may show more open steps than it ever began.
+            steps_ended=max(0, page.steps_begun - len(page.steps)),
             last_ended=page.last_ended,
             work=page.work,
             bye=page.closed,
