@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from stepwarden.edge.admin_service import AdminServer, outcome, settled
 from stepwarden.edge.health_messages import HealthCheckRequest, HealthCheckResponse
 from stepwarden.edge.health_table import HealthSnapshot, HealthTable
 from stepwarden.edge.listen import UnixTarget
-from stepwarden.edge.views import WorkerView
+from stepwarden.edge.views import RankView, WorkerView
 from stepwarden_proto.channel import CLIENT_OPTIONS
 from stepwarden_proto.v1 import supervisor_pb2 as pb
 from stepwarden_proto.v1 import supervisor_pb2_grpc as rpc
@@ -72,6 +73,23 @@ def test_list_and_get_show_everything_and_unknown_stays_unknown(tmp_path: Path) 
         assert not idle.HasField("step_age_seconds")
         assert not idle.HasField("cpu_percent")
         assert not worker.HasField("restart_in_seconds")
+
+    with_admin(tmp_path, story)
+
+
+def test_what_cannot_be_encoded_of_one_worker_does_not_hide_the_others(tmp_path: Path) -> None:
+    async def story(backend: Backend, admin: Any, _: Any) -> None:
+        healthy = {view.name: view for view in backend.workers()}
+        first, *others = healthy
+        odd = replace(healthy[first], ranks=(RankView("0", steps_ended=-15),))
+        backend.views[first] = odd
+        answer = await admin.ListWorkers(pb.ListWorkersRequest(), timeout=LIMIT)
+        shown = {worker.name: worker for worker in answer.workers}
+        assert "cannot be shown" in shown[first].sentence
+        assert shown[first].state == odd.state
+        assert [shown[name].sentence for name in others] == [
+            healthy[name].sentence for name in others
+        ]
 
     with_admin(tmp_path, story)
 

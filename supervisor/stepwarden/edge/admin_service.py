@@ -139,7 +139,7 @@ class _Service(rpc.SupervisorServiceServicer):
     async def ListWorkers(self, _request: Any, _context: Context) -> Any:
         views = self._backend.workers()
         return pb.ListWorkersResponse(
-            workers=[worker_message(view, trimmed=True) for view in views],
+            workers=[_in_list(view) for view in views],
             version=__version__,
             loop_age_seconds=self._backend.loop_age(),
         )
@@ -228,6 +228,15 @@ class _Service(rpc.SupervisorServiceServicer):
             if recorded is not None and recorded.event.to_state == _GOAL[action]:
                 return True
         return True
+
+
+def _in_list(view: WorkerView) -> pb.Worker:
+    """A worker for the list; what cannot be encoded of one must not take the others with it."""
+    try:
+        return worker_message(view, trimmed=True)
+    except (ValueError, TypeError) as error:
+        text = f"what is known of it cannot be shown: {error}"
+        return pb.Worker(name=view.name, state=view.state, cause=view.cause, sentence=text)
 
 
 def settled(action: str, before: WorkerView, view: WorkerView | None) -> bool:
