@@ -8,6 +8,7 @@ page, with one line that names both versions.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,10 +69,10 @@ def environment_python(folder: Path, protobuf: str, grpcio: str) -> Path:
         pip = [str(python), "-m", "pip", "install", "--quiet", "--only-binary=:all:"]
         subprocess.run([*pip, *wanted], check=True)
         site = next((place / "lib").glob("python*/site-packages"))
-        sources = [
-            Path(str(module.__file__)).parents[1] for module in (stepwarden_agent, stepwarden_proto)
-        ]
-        (site / "agent.pth").write_text("".join(f"{source}\n" for source in sources))
+        # Copied, not linked to: where they are installed, their neighbours are installed too.
+        for module in (stepwarden_agent, stepwarden_proto):
+            source = Path(str(module.__file__)).parent
+            shutil.copytree(source, site / source.name, dirs_exist_ok=True)
         (place / "made").touch()
     return python
 
