@@ -26,9 +26,10 @@ from stepwarden.waiting import wait
 CATCH_UP_SECONDS = 0.5
 """After a pause of ours the loop takes in what has queued up for this long before it judges."""
 
-YOUNG_SECONDS = 60.0
+YOUNG_SECONDS = 10.0
 FAMILY_SECONDS = 5.0
-"""Families are looked at each second while a life is young (its tree grows) and then this often."""
+"""A family is looked at each second until its worker is ready and while it is this young, for its
+tree grows then; afterwards this often."""
 
 MIN_REST_SECONDS = 0.01
 """The loop never turns more often than this for deadlines alone."""
@@ -194,8 +195,8 @@ class VerdictLoop:
             return False
         if life.observed_at is None:
             return True
-        young = elapsed(life.spawned_at, now) < YOUNG_SECONDS
-        rest = core.HEARTBEAT_SECONDS if young else FAMILY_SECONDS
+        grown = unit.state.ready and elapsed(life.spawned_at, now) >= YOUNG_SECONDS
+        rest = FAMILY_SECONDS if grown else core.HEARTBEAT_SECONDS
         # Half a turn early is soon enough: the turns themselves are a second apart.
         return elapsed(life.observed_at, now) >= rest - core.HEARTBEAT_SECONDS / 2
 
