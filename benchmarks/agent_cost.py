@@ -1,10 +1,10 @@
 """CPU of an agent that beats at 1 Hz to a real daemon, beside what its transport costs anyway.
 
 The worker does nothing but hold an agent, so all CPU time of its process after the start is the
-agent's: beat thread, link thread and gRPC's own threads. Two references run at the same time: a
-process with a gRPC stream that is open and silent, and one that sends a datagram each second and
-takes the answer. What wakes up once a second finds cold caches, so each message costs far more
-than in a tight loop.
+agent's: beat thread, link thread and gRPC's own threads. References run at the same time: a process
+with a gRPC stream that is open and silent, one whose stream does nothing but send an empty message
+each second and take the answer, and one that does so over a bare socket. What wakes up once a
+second finds cold caches, so each message costs far more than in a tight loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOPIC = "agent at 1 Hz"
 SECONDS = 60.0
 SETTLE_SECONDS = 5.0
 
-SILENT_STREAM = """
+STREAM = """
 import queue, sys, time
 import grpc
 from stepwarden_proto.channel import CLIENT_OPTIONS
@@ -30,9 +30,10 @@ from stepwarden_proto.v1 import agent_pb2, agent_pb2_grpc
 messages = queue.SimpleQueue()
 stub = agent_pb2_grpc.AgentServiceStub(grpc.insecure_channel(sys.argv[1], options=CLIENT_OPTIONS))
 answers = stub.Attach(iter(messages.get, None))
-messages.put(agent_pb2.Beat())
-next(answers)
-time.sleep(3600)
+while True:
+    messages.put(agent_pb2.Beat())
+    next(answers)
+    time.sleep(float(sys.argv[2]))
 """
 
 PING_PONG = """
@@ -60,22 +61,24 @@ def measure(scratch: Path) -> list[Result]:
     ):
         assert server.stdout is not None
         server.stdout.readline()
-        silent = _program(SILENT_STREAM, f"unix:{scratch}/bare.sock")
+        silent = _program(STREAM, f"unix:{scratch}/bare.sock", "3600")
+        talking = _program(STREAM, f"unix:{scratch}/bare.sock", "1")
         pinging = _program(PING_PONG)
         service = stub(scratch)
         until(lambda: _pid(service) > 0, 30, "the rank did not attach")
         time.sleep(SETTLE_SECONDS)
-        pids = (_pid(service), silent.pid, pinging.pid)
+        pids = (_pid(service), silent.pid, talking.pid, pinging.pid)
         before = [cpu_seconds(pid) for pid in pids]
         time.sleep(SECONDS)
         used = [cpu_seconds(pid) - start for pid, start in zip(pids, before, strict=True)]
-        for process in (silent, pinging, server):
+        for process in (silent, talking, pinging, server):
             process.kill()
             process.wait()
-    agent, stream, ping = (100 * seconds / SECONDS for seconds in used)
+    agent, stream, bare_beats, ping = (100 * seconds / SECONDS for seconds in used)
     return [
         ratio(TOPIC, "CPU of a core", agent, 0.1, "%"),
         Result(TOPIC, "a gRPC stream that is open and silent", f"{stream:.3g} %"),
+        Result(TOPIC, "a gRPC stream with an empty message at 1 Hz", f"{bare_beats:.3g} %"),
         Result(TOPIC, "a bare socket ping-pong at 1 Hz", f"{ping:.3g} %"),
     ]
 
