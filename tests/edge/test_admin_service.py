@@ -13,13 +13,16 @@ import pytest
 from google.protobuf import descriptor_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from stepwarden.clock import SystemClock
+from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Kind
 from stepwarden.edge import event_hub
-from stepwarden.edge.admin_service import AdminServer, outcome, settled
+from stepwarden.edge.admin_service import AdminServer
 from stepwarden.edge.health_messages import HealthCheckRequest, HealthCheckResponse
 from stepwarden.edge.health_table import HealthSnapshot, HealthTable
 from stepwarden.edge.listen import UnixTarget
+from stepwarden.edge.operator_commands import CommandWait, LastCommands, outcome, settled
 from stepwarden.edge.views import RankView, WorkerView
+from stepwarden.errors import ActionFailedError
 from stepwarden_proto.channel import CLIENT_OPTIONS
 from stepwarden_proto.v1 import supervisor_pb2 as pb
 from stepwarden_proto.v1 import supervisor_pb2_grpc as rpc
@@ -188,6 +191,62 @@ def test_a_command_that_takes_longer_says_so(tmp_path: Path) -> None:
         assert answer.sentence == "gemma-cpu is STOPPING; the stop goes on"
 
     with_admin(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third"),
+    [("stop", "start", ""), ("stop", "restart", ""), ("restart", "stop", "stop")],
+)
+def test_a_command_that_another_operator_overtakes_says_so_at_once(
+    first: str, second: str, third: str, tmp_path: Path
+) -> None:
+    async def story(backend: Backend, stub: Any, _channel: Any) -> None:
+        calls = {"stop": stub.StopWorker, "start": stub.StartWorker, "restart": stub.RestartWorker}
+        backend.stuck = True
+        waits = pb.WorkerCommandRequest(name="gemma-cpu", wait_seconds=600.0)
+        at_once = pb.WorkerCommandRequest(name="gemma-cpu")
+        waiting = calls[first](waits, timeout=LIMIT)
+        same = calls[first](waits, timeout=LIMIT)
+        while len(backend.commands) < 2:
+            await asyncio.sleep(0.01)
+        await calls[second](at_once, timeout=LIMIT)
+        text = f"the {first} of gemma-cpu was overtaken by a later {second}; it is STOPPING"
+        for call in (waiting, same):
+            assert await status_of(call) == (grpc.StatusCode.FAILED_PRECONDITION, text)
+        # Who says the same again is waited for, not overtaken.
+        backend.stuck = False
+        if third:
+            assert (await calls[third](waits, timeout=LIMIT)).state == "STOPPED"
+
+    with_admin(tmp_path, story)
+
+
+def test_a_stop_that_came_about_before_the_next_start_is_done() -> None:
+    """Both are in the queue when the waiting stop looks: the order of the events tells."""
+
+    async def story() -> None:
+        last, told = LastCommands(), event_hub.Subscription("gemma-cpu")
+        backend, clock = Backend(), SystemClock()
+        backend.publish = told.offer
+        waiting = CommandWait("stop", backend.views["gemma-cpu"], last)
+        last.took("gemma-cpu", "stop")
+        assert not waiting.done(backend.worker("gemma-cpu"), told)
+        backend._set("gemma-cpu", "STOPPED")
+        last.took("gemma-cpu", "start")
+        backend._set("gemma-cpu", "STARTING")
+        assert not waiting.done(backend.worker("gemma-cpu"), told)
+        deadline = Deadline.after(clock.monotonic(), LIMIT)
+        assert await waiting.next(told, deadline, clock)
+
+    asyncio.run(story())
+
+
+def test_a_stop_is_overtaken_by_a_new_life_whoever_wanted_it() -> None:
+    last, told = LastCommands(), event_hub.Subscription("w")
+    waiting = CommandWait("stop", view("HEALTHY", "1"), last)
+    assert not waiting.done(view("STOPPING", "1"), told)
+    with pytest.raises(ActionFailedError, match="overtaken by a new life; it is STARTING"):
+        waiting.done(view("STARTING", "2"), told)
 
 
 def test_a_command_that_cannot_be_done_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ class Backend:
         self.commands.append((action, name))
         if self.refusal:
             raise ActionFailedError(self.refusal)
+        self.record(f"the operator says {action}", name)
         states = {"stop": "STOPPED", "start": "STARTING", "restart": "STARTING"}
         if action != "start":
             self._set(name, "STOPPING")

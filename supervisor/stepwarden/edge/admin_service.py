@@ -23,6 +23,15 @@ from stepwarden.edge.admin_reflection import enable_reflection
 from stepwarden.edge.event_hub import EventHub, Subscription
 from stepwarden.edge.health_table import HealthTable
 from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, UnixTarget, listen
+from stepwarden.edge.operator_commands import (
+    RESTART,
+    START,
+    STOP,
+    CommandWait,
+    LastCommands,
+    failed,
+    outcome,
+)
 from stepwarden.edge.views import (
     Explanation,
     RecordedEvent,
@@ -32,19 +41,11 @@ from stepwarden.edge.views import (
 )
 from stepwarden.errors import ExitCode, StepwardenError
 from stepwarden.naming import unknown
-from stepwarden.waiting import wait
-
-START = "start"
-STOP = "stop"
-RESTART = "restart"
 
 DEFAULT_PAST_EVENTS = 1000
 MAX_PAST_EVENTS = 100_000
 MAX_WAIT_SECONDS = 86_400.0
 """A longer wait for a command is cut to this."""
-
-_UP = frozenset({"STARTING", "HEALTHY", "UNHEALTHY", "ADOPTED"})
-_GOAL = {START: "STARTING", STOP: "STOPPED", RESTART: "STARTING"}
 
 _CODES = {
     ExitCode.ACTION_FAILED: grpc.StatusCode.FAILED_PRECONDITION,
@@ -134,6 +135,7 @@ class _Service(rpc.SupervisorServiceServicer):
     def __init__(self, backend: AdminBackend, clock: Clock) -> None:
         self._backend = backend
         self._clock = clock
+        self._last = LastCommands()
         self.hub = EventHub()
 
     async def ListWorkers(self, _request: Any, _context: Context) -> Any:
@@ -195,21 +197,24 @@ class _Service(rpc.SupervisorServiceServicer):
 
     async def _command(self, action: str, request: Any, context: Context) -> Any:
         before = await self._find(request.name, context)
+        waits = request.HasField("wait_seconds")
+        limit = min(max(0.0, request.wait_seconds), MAX_WAIT_SECONDS)
+        reached = True
         with self.hub.subscribe(request.name) as subscription:
             try:
                 self._backend.command(action, request.name)
+                self._last.took(request.name, action)
+                if waits:
+                    reached = await self._reached(action, before, subscription, limit)
             except StepwardenError as error:
                 await _abort(context, error)
-            waits = request.HasField("wait_seconds")
-            limit = min(max(0.0, request.wait_seconds), MAX_WAIT_SECONDS)
-            reached = not waits or await self._reached(action, before, subscription, limit)
             view = self._backend.worker(request.name) or before
         if not reached:
             text = f"after {limit:g} s {view.name} is {view.state}; the {action} goes on"
             # The metadata tells our own answer from a deadline of the transport.
             state = ((STATE_METADATA_KEY, view.state),)
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text, state)
-        if waits and view.state == "FAILED" and (action != STOP or before.state != "FAILED"):
+        if waits and failed(action, before, view):
             text = f"{view.name} is FAILED: {view.sentence}"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
         return pb.WorkerCommandResponse(state=view.state, sentence=outcome(action, before, view))
@@ -217,16 +222,18 @@ class _Service(rpc.SupervisorServiceServicer):
     async def _reached(
         self, action: str, before: WorkerView, subscription: Subscription, limit: float
     ) -> bool:
-        """Wait until the worker has left its former state for good; False at the deadline."""
+        """Wait until the worker has left its former state for good; False at the deadline.
+
+        ActionFailedError: a later command leads elsewhere.
+        """
         deadline = Deadline.after(self._clock.monotonic(), limit)
-        while not settled(action, before, self._backend.worker(before.name)):
+        waiting = CommandWait(action, before, self._last)
+        while not waiting.done(self._backend.worker(before.name), subscription):
             try:
-                recorded = await wait(subscription.next(), deadline, self._clock)
+                if await waiting.next(subscription, deadline, self._clock):
+                    return True
             except TimeoutError:
                 return False
-            # A state that came and went between two looks is still in the events.
-            if recorded is not None and recorded.event.to_state == _GOAL[action]:
-                return True
         return True
 
 
@@ -237,29 +244,6 @@ def _in_list(view: WorkerView) -> pb.Worker:
     except (ValueError, TypeError) as error:
         text = f"what is known of it cannot be shown: {error}"
         return pb.Worker(name=view.name, state=view.state, cause=view.cause, sentence=text)
-
-
-def settled(action: str, before: WorkerView, view: WorkerView | None) -> bool:
-    """True when a command has come about, or cannot any more."""
-    if view is None:
-        return True
-    fresh = view.incarnation != before.incarnation
-    if view.state == "FAILED":
-        return action == STOP or fresh or before.state != "FAILED"
-    if action == STOP:
-        return view.state == "STOPPED"
-    return view.state in _UP and (fresh or action == START)
-
-
-def outcome(action: str, before: WorkerView, view: WorkerView) -> str:
-    """What came of a command, as one fact."""
-    if view.state != before.state:
-        return f"{view.name}: {before.state} -> {view.state}"
-    if view.incarnation != before.incarnation:
-        return f"{view.name} is {view.state} in a new incarnation"
-    if settled(action, before, view):
-        return f"{view.name} is {view.state} already"
-    return f"{view.name} is {view.state}; the {action} goes on"
 
 
 async def _followed(subscription: Subscription, last: int, context: Context) -> AsyncIterator[Any]:

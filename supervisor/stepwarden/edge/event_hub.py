@@ -29,6 +29,11 @@ class Subscription:
         except asyncio.QueueFull:
             self.overrun = True
 
+    @property
+    def drained(self) -> bool:
+        """Every event so far has been taken."""
+        return self._queue.empty()
+
     def close(self) -> None:
         """There will be no more; a waiting `next` returns None."""
         if not self._queue.full():
