@@ -46,7 +46,13 @@ class RestartPolicy:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPolicy:
-    """Everything that judges one worker."""
+    """Everything that judges one worker.
+
+    `attached`: something else starts it; after its end (or at first) it is awaited for
+    `expect_external` seconds. `probed`: a probe of its own port says when it is ready, and not its
+    agent. `drain`: how long a rank may be draining; no step is judged then. `progress_budget`: how
+    long its progress counter may stand still while work is present; None: there is no counter.
+    """
 
     name: str
     backend: str = "gpu"
@@ -63,6 +69,11 @@ class WorkerPolicy:
     hard_caps: HardCaps = field(default_factory=HardCaps)
     restart: RestartPolicy = field(default_factory=RestartPolicy)
     autostart: bool = True
+    attached: bool = False
+    expect_external: float = 600.0
+    probed: bool = False
+    drain: float = 55.0
+    progress_budget: float | None = None
 
     def step_budget(self, num_seqs: int | None, num_tokens: int | None) -> Budget:
         """The budget of one step; an unknown batch takes `max_num_seqs`."""
