@@ -47,7 +47,10 @@ WORKER = ""
 
 @dataclass(frozen=True, slots=True)
 class RunningClock:
-    """One clock: where it began, what it may take, and when the two limits fall."""
+    """One clock: where it began, what it may take, and when the two limits fall.
+
+    `later_ended`: how many later steps of its rank have ended while `step` is open.
+    """
 
     subject: str
     cause: Cause
@@ -58,6 +61,7 @@ class RunningClock:
     cap_at: float
     arithmetic: str
     step: Step | None = None
+    later_ended: int = 0
 
     @property
     def key(self) -> tuple[str, Cause, int]:
@@ -127,7 +131,8 @@ def _startup(scene: Scene, subject: str, began: float, leases: Leases) -> Runnin
 
 def _rank_clocks(scene: Scene, name: str, rank: RankEvidence) -> Iterator[RunningClock]:
     if rank.oldest is not None:
-        yield _step(scene, name, rank.oldest, rank.leases)
+        clock = _step(scene, name, rank.oldest, rank.leases)
+        yield replace(clock, later_ended=rank.later_ended)
     if rank.oldest is None or not rank.page_readable:
         limit = _heartbeat_limit(scene.policy)
         yield _clock(scene, name, Cause.HEARTBEAT, last_sign(rank), limit, rank.leases)

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     REFUSED = "refused"  # a message was not believed
     BURIAL = "burial"  # a step of ending a tree
     OVER_ROWS = "over_rows"  # a batch beyond the configured rows or an unknown one, once
+    LEFT_OPEN = "left_open"  # a step is open while later ones ended: was its end never reported?
     SUPERVISOR_PAUSED = "supervisor_paused"  # our own loop stood still
     OPERATOR = "operator"  # a command was taken
     DAEMON = "daemon"  # the daemon itself started, stopped, had trouble

@@ -114,6 +114,16 @@ class RankEvidence:
         return self.steps[0] if self.steps else None
 
     @property
+    def later_ended(self) -> int:
+        """How many steps that began after the oldest open one have ended, as far as is known."""
+        oldest = self.oldest
+        if oldest is None:
+            return 0
+        seen = sum(ended.number > oldest.number for ended in self.last_ended)
+        # All that are older than the oldest open one have ended too.
+        return max(seen, self.steps_ended - (oldest.number - 1))
+
+    @property
     def lease(self) -> Lease | None:
         """The lease that is held now."""
         return next((lease for lease in self.leases if lease.end is None), None)

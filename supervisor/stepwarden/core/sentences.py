@@ -64,7 +64,8 @@ def late(clock: RunningClock, now: float) -> str:
     age = seconds(elapsed(clock.began, now))
     who = subject(clock)
     if clock.step is not None:
-        return f"{_step(clock)} of {who} has run for {age}; budget {clock.arithmetic}"
+        ran = f"{_step(clock)} of {who} has run for {age}{_overtaken(clock)}"
+        return f"{ran}; budget {clock.arithmetic}"
     what = {
         Cause.STARTUP: f"{who} is not ready {age} after its start",
         Cause.HEARTBEAT: f"no sign of life from {who} for {age}",
@@ -82,6 +83,22 @@ def _step(clock: RunningClock) -> str:
     tokens = "" if step.num_tokens is None else f", {step.num_tokens} tokens"
     phase = "" if step.phase == "unknown" else f"{step.phase}, "
     return f"step {step.number} ({phase}{seqs}{tokens})"
+
+
+def _overtaken(clock: RunningClock) -> str:
+    if not clock.later_ended:
+        return ""
+    noun = "step" if clock.later_ended == 1 else "steps"
+    return f" while {clock.later_ended} later {noun} ended (was its own end never reported?)"
+
+
+def left_open(clock: RunningClock, left: float, now: float) -> str:
+    """A step is open, later ones have ended, and its deadline is `left` seconds away."""
+    age = seconds(elapsed(clock.began, now))
+    return (
+        f"{_step(clock)} of {subject(clock)} has been open for {age}{_overtaken(clock)};"
+        f" the worker is judged by it in {seconds(left)}"
+    )
 
 
 def suspected(clock: RunningClock, window: float, now: float) -> str:

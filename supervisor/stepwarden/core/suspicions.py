@@ -235,6 +235,7 @@ def _numbers(clock: RunningClock, now: float) -> dict[str, float | str | None]:
         "step": step.number if step else None,
         "num_seqs": step.num_seqs if step else None,
         "num_tokens": step.num_tokens if step else None,
+        "later_ended": clock.later_ended if step else None,
         "age": elapsed(clock.began, now),
         "budget": clock.budget,
         "hard_cap": clock.hard_cap,

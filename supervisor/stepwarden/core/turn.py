@@ -18,6 +18,7 @@ from stepwarden.core.clocks import (
 from stepwarden.core.deadline import Deadline, earliest, elapsed
 from stepwarden.core.event import Kind
 from stepwarden.core.evidence import Exit, RankEvidence, WorkerEvidence
+from stepwarden.core.left_open import warn_left_open
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import AGENT_REQUIRED, WorkerPolicy
 from stepwarden.core.suspicions import weigh, well_until
@@ -149,6 +150,7 @@ def _live(
     outcome.state = replace(outcome.state, came_up=_came_up(outcome.state, evidence))
     _note_silence(outcome, policy, evidence, awareness, now)
     _warn_rows(outcome, policy, clocks)
+    warn_left_open(outcome, clocks, now)
     if not outcome.state.ready and _ready_now(policy, evidence, outcome.state.came_up):
         outcome.state = replace(outcome.state, ready_at=now)
         outcome.move(Trigger.READY, now, _ready_sentence(evidence))

@@ -16,6 +16,9 @@ from stepwarden.edge.journal import Journal
 from stepwarden.edge.systemd import Notifier
 from stepwarden.edge.views import RecordedEvent
 
+WARNINGS = frozenset({Kind.REFUSED, Kind.AGENT_SILENT, Kind.OVER_ROWS, Kind.LEFT_OPEN})
+"""Kinds of events that are warnings in the log, whatever state they leave the worker in."""
+
 LOUD = frozenset({State.UNHEALTHY, State.DEAD, State.FAILED})
 """Arriving in one of these is a warning in the log; FAILED is an error."""
 
@@ -112,7 +115,7 @@ class Reporter:
     def _log_event(self, event: Event) -> None:
         target = event.to_state
         level = "info"
-        if target in LOUD or event.kind in {Kind.REFUSED, Kind.AGENT_SILENT, Kind.OVER_ROWS}:
+        if target in LOUD or event.kind in WARNINGS:
             level = "error" if target == State.FAILED else "warning"
         fields = {
             "worker": event.worker,
