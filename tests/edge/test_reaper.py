@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 from pathlib import Path
 
 import pytest
-from stepwarden.core.evidence import Exit
+from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.edge import reaper
+from stepwarden.edge.process_probe import identify
 from stepwarden.edge.process_table import ProcessTable
+from stepwarden.edge.signals import send
 from support.process_world import run, text_of, until, world
 
 ORPHANS = """
@@ -80,5 +84,31 @@ def test_an_exit_without_a_start_time_is_kept_while_a_start_is_under_way(
                     pass
                 assert here.reaper.exit_of(process) == Exit(code=5)
             assert here.reaper.exit_of(process) is None  # its pid may be another's from now on
+
+    run(story())
+
+
+def test_an_exit_can_be_waited_for_by_many_and_given_up() -> None:
+    async def story() -> None:
+        async with world() as here:
+            process = await here.python("import time; time.sleep(600)")
+            waits = [asyncio.create_task(here.reaper.wait_exit(process)) for _ in range(3)]
+            await asyncio.sleep(0)
+            waits.pop().cancel()
+            assert send(process, signal.SIGTERM)
+            assert await asyncio.gather(*waits) == [Exit(signal=signal.SIGTERM)] * 2
+            # Known still, after it was reaped.
+            assert await here.reaper.wait_exit(process) == Exit(signal=signal.SIGTERM)
+
+    run(story())
+
+
+def test_nobody_waits_for_what_is_not_ours_to_reap() -> None:
+    async def story() -> None:
+        async with world() as here:
+            parent = identify(os.getppid())
+            assert parent is not None
+            assert await here.reaper.wait_exit(parent) == Exit()
+            assert await here.reaper.wait_exit(ProcessId(2**22 - 1, 5)) == Exit()
 
     run(story())

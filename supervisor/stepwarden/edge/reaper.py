@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from stepwarden.core.evidence import Exit, ProcessId
-from stepwarden.edge.process_table import read_process
+from stepwarden.edge.process_table import look_up, read_process
 
 _PR_SET_CHILD_SUBREAPER = 36
 _REAPED_PER_TURN = 256  # then the loop gets its turn; a flood of orphans must not hold it
@@ -30,6 +30,7 @@ class Reaper:
         self._recent: dict[ProcessId, Exit] = {}
         self._nameless: dict[int, Exit] = {}  # by pid: those whose start time could not be read
         self._expected = 0
+        self._awaited: dict[int, list[asyncio.Future[Exit]]] = {}
 
     def start(self) -> None:
         """Begin, on the running loop of the main thread; children that ended before are told."""
@@ -55,6 +56,24 @@ class Reaper:
         For a worker that ended before its starter could note its pid down.
         """
         return self._recent.get(process) or self._nameless.get(process.pid)
+
+    async def wait_exit(self, process: ProcessId) -> Exit:
+        """How `process`, a child of ours, ends; returns once it is reaped, and may be cancelled.
+
+        Exit() where nobody can know: it is no child of ours, or was reaped too long ago.
+        """
+        # Its pid is nobody else's until it is reaped, so the pid alone is enough to wait for it.
+        future: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        waiting = self._awaited.setdefault(process.pid, [])
+        waiting.append(future)
+        try:
+            if (known := self.exit_of(process)) is not None:
+                return known
+            return await future if _may_be_reaped(process) else Exit()
+        finally:
+            waiting.remove(future)
+            if not waiting and self._awaited.get(process.pid) is waiting:
+                del self._awaited[process.pid]
 
     @contextmanager
     def expecting(self) -> Iterator[None]:
@@ -98,6 +117,9 @@ class Reaper:
             self._remember(entry.process, how)
         elif self._expected:
             self._nameless[ended.si_pid] = how
+        for future in self._awaited.pop(ended.si_pid, []):
+            if not future.done():
+                future.set_result(how)
         try:
             self._on_exit(ended.si_pid, how)
         except Exception as error:  # one bad handler must not leave the others unreaped
@@ -114,6 +136,14 @@ def become_subreaper() -> bool:
     """Make orphans of our descendants our children; False where the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     return int(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0
+
+
+def _may_be_reaped(process: ProcessId) -> bool:
+    try:
+        entry = look_up(process.pid)
+    except OSError:  # no descriptor is left to look with
+        return True
+    return entry is not None and entry.process == process and entry.ppid == os.getpid()
 
 
 def _how(ended: os.waitid_result) -> Exit:
