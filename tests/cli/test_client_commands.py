@@ -76,6 +76,8 @@ def test_status_json_is_one_document_with_names_and_nulls(served: Path, ask: Any
     busy, idle = gemma["ranks"]
     assert (busy["step"], busy["num_seqs"], busy["budget_left_seconds"]) == (17, 64, 30.5)
     assert (idle["step"], idle["num_seqs"], idle["step_age_seconds"]) == (None, None, None)
+    assert (busy["beats_refused"], busy["stamps_clamped"], busy["steps_unrecorded"]) == (1, 4, 3)
+    assert (idle["loop_age_seconds"], idle["agent_version"], idle["detail"]) == (None, None, None)
     assert gemma["restart_in_seconds"] is None
     assert (gemma["cause"], gemma["last_exit"]) == (None, None)
     assert (llama["incarnation"], llama["uptime_seconds"]) == (None, None)
@@ -86,7 +88,15 @@ def test_status_of_one_worker(served: Path, ask: Any) -> None:
     result = ask("status", "gemma-cpu", "--socket", served)
     assert result.code == ExitCode.OK
     assert "HEALTHY for 61.0s" in result.out
-    assert "RANK" in result.out
+    assert "agent version:   0.1.0\n" in result.out
+    table = result.out.splitlines()[result.out.splitlines().index("") + 1 :]
+    assert [line.split()[0] for line in table[:4]] == ["RANK", "0", "1", "0:"]
+    assert all(len(line) <= 80 for line in table)
+    assert " ".join(" ".join(table[3:]).split()) == (
+        "0: 2 steps in flight; 5 requests unfinished; its loop turned 0.3s ago, 1 turn so"
+        " far; 3 steps not recorded, the page was full; 1 beat refused; 4 stamps clamped;"
+        " engine core of? 4 ranks"
+    )
     assert json.loads(ask("status", "gemma-cpu", "--json", "--socket", served).out)["deaths"] == 0
 
 

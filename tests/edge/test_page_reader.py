@@ -46,7 +46,7 @@ def test_a_live_agent_is_seen_with_its_holder(tmp_path: Path) -> None:
         view = one(reader)
         assert (view.pid, view.holder, view.uid) == (process.pid, process.pid, os.getuid())
         assert (view.rank, view.name) == ("0", page.page_name("0", process.pid))
-        assert view.own_clock
+        assert (view.own_clock, view.clamped, view.overflows) == (True, 0, 0)
         assert view.phase == "loading"
         assert (view.steps[0].num_seqs, view.steps[0].num_tokens) == (4, 100)
         assert view.steps[0].begin <= time.monotonic()
@@ -121,6 +121,7 @@ def test_a_stamp_of_the_future_keeps_the_place_where_it_was_first_seen(tmp_path:
         assert view.steps[0].begin == first
         assert view.work is not None
         assert view.work.since == first
+        assert view.clamped == 2, "each stamp counts once, however often it is read"
 
 
 def test_no_stamp_lies_before_the_life_began(tmp_path: Path) -> None:
@@ -129,7 +130,13 @@ def test_no_stamp_lies_before_the_life_began(tmp_path: Path) -> None:
     made.words[page.HEADER_WORDS + step * page.SLOT_WORDS + page.S_BEGIN_NS] = 1
     began = time.monotonic()
     reader = PageReader(tmp_path, not_before=began)
-    assert reader.read(began + 5.0)["0"].steps[0].begin == began
+    view = reader.read(began + 5.0)["0"]
+    assert view.steps[0].begin == began
+    # The page itself, made before `began`, has one more such stamp: that of its phase.
+    assert view.clamped == 2
+    ring.end(step)
+    made.words[page.HEADER_WORDS + page.SLOT_WORDS * ring.begin(1, 1) + page.S_BEGIN_NS] = 2
+    assert reader.read(began + 6.0)["0"].clamped == 3
 
 
 def test_on_a_foreign_clock_only_ages_count(tmp_path: Path) -> None:

@@ -25,6 +25,15 @@ BUSY = RankView(
     cpu_percent=99.0,
     steps_ended=16,
     rss_bytes=1 << 30,
+    in_flight=2,
+    requests_unfinished=5,
+    loop_turns=1,
+    loop_age=0.3,
+    steps_unrecorded=3,
+    beats_refused=1,
+    stamps_clamped=4,
+    agent_version="0.1.0",
+    detail="engine core of\x1b 4 ranks",
 )
 GEMMA = WorkerView(
     name="gemma-cpu",

@@ -94,6 +94,7 @@ class Rank:
             steps_begun=self.begun,
             last_ended=tuple(self.ended[-8:]),
             overflows=0,
+            clamped=0,
             closed=self.bye,
             in_motion=False,
             lease_stamp=self.lease.begin if self.lease else 0.0,

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$stepwarden_proto/v1/supervisor.proto\x12\rstepwarden.v1\"\x86\x04\n\x06Worker\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\r\n\x05\x63\x61use\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\t\x12\x0b\n\x03pid\x18\x06 \x01(\x03\x12\x19\n\x11state_age_seconds\x18\x07 \x01(\x01\x12\x16\n\x0euptime_seconds\x18\x08 \x01(\x01\x12\x15\n\rrestarts_used\x18\t \x01(\r\x12\x16\n\x0erestarts_limit\x18\n \x01(\r\x12\x11\n\tlast_exit\x18\x0b \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x0c \x01(\t\x12\"\n\x05ranks\x18\r \x03(\x0b\x32\x13.stepwarden.v1.Rank\x12!\n\x14startup_left_seconds\x18\x0e \x01(\x01H\x00\x88\x01\x01\x12\x1f\n\x12restart_in_seconds\x18\x0f \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x0c\x61gent_silent\x18\x10 \x01(\x08\x12\x15\n\rleftover_pids\x18\x11 \x03(\x03\x12\x14\n\x0c\x66\x61lse_alarms\x18\x12 \x01(\x04\x12\x0e\n\x06\x64\x65\x61ths\x18\x13 \x01(\x04\x12\x17\n\x0fwindows_granted\x18\x14 \x01(\r\x12\x12\n\nlast_death\x18\x15 \x01(\tB\x17\n\x15_startup_left_secondsB\x15\n\x13_restart_in_seconds\"\x9b\x03\n\x04Rank\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x10\n\x08num_seqs\x18\x05 \x01(\x03\x12\x12\n\nnum_tokens\x18\x06 \x01(\x03\x12\x1d\n\x10step_age_seconds\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0e\x62udget_seconds\x18\x08 \x01(\x01H\x01\x88\x01\x01\x12 \n\x13\x62udget_left_seconds\x18\t \x01(\x01H\x02\x88\x01\x01\x12\x1d\n\x10\x62\x65\x61t_age_seconds\x18\n \x01(\x01H\x03\x88\x01\x01\x12\x18\n\x0b\x63pu_percent\x18\x0b \x01(\x01H\x04\x88\x01\x01\x12\x13\n\x0bsteps_ended\x18\x0c \x01(\x04\x12\x16\n\trss_bytes\x18\r \x01(\x04H\x05\x88\x01\x01\x42\x13\n\x11_step_age_secondsB\x11\n\x0f_budget_secondsB\x16\n\x14_budget_left_secondsB\x13\n\x11_beat_age_secondsB\x0e\n\x0c_cpu_percentB\x0c\n\n_rss_bytes\"\x14\n\x12ListWorkersRequest\"h\n\x13ListWorkersResponse\x12&\n\x07workers\x18\x01 \x03(\x0b\x32\x15.stepwarden.v1.Worker\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x18\n\x10loop_age_seconds\x18\x03 \x01(\x01\" \n\x10GetWorkerRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x11GetWorkerResponse\x12%\n\x06worker\x18\x01 \x01(\x0b\x32\x15.stepwarden.v1.Worker\"C\n\x12WatchEventsRequest\x12\x0e\n\x06\x66ollow\x18\x01 \x01(\x08\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\r\"\xcf\x01\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0c\n\x04time\x18\x02 \x01(\t\x12\x11\n\tmonotonic\x18\x03 \x01(\x01\x12\x0e\n\x06worker\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\t\x12\x0c\n\x04kind\x18\x06 \x01(\t\x12\x12\n\nfrom_state\x18\x07 \x01(\t\x12\x10\n\x08to_state\x18\x08 \x01(\t\x12\r\n\x05\x63\x61use\x18\t \x01(\t\x12\x0c\n\x04rank\x18\n \x01(\t\x12\x10\n\x08sentence\x18\x0b \x01(\t\x12\x11\n\tdata_json\x18\x0c \x01(\t\"P\n\x14WorkerCommandRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x0cwait_seconds\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x0f\n\r_wait_seconds\"8\n\x15WorkerCommandResponse\x12\r\n\x05state\x18\x01 \x01(\t\x12\x10\n\x08sentence\x18\x02 \x01(\t\"U\n\x0e\x45xplainRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x10\n\x08num_seqs\x18\x02 \x01(\x03\x12\x12\n\nnum_tokens\x18\x03 \x01(\x03\x12\r\n\x05phase\x18\x04 \x01(\t\"W\n\x0f\x45xplainResponse\x12\x16\n\x0e\x62udget_seconds\x18\x01 \x01(\x01\x12\x18\n\x10hard_cap_seconds\x18\x02 \x01(\x01\x12\x12\n\narithmetic\x18\x03 \x01(\t2\xdc\x04\n\x11SupervisorService\x12T\n\x0bListWorkers\x12!.stepwarden.v1.ListWorkersRequest\x1a\".stepwarden.v1.ListWorkersResponse\x12N\n\tGetWorker\x12\x1f.stepwarden.v1.GetWorkerRequest\x1a .stepwarden.v1.GetWorkerResponse\x12H\n\x0bWatchEvents\x12!.stepwarden.v1.WatchEventsRequest\x1a\x14.stepwarden.v1.Event0\x01\x12X\n\x0bStartWorker\x12#.stepwarden.v1.WorkerCommandRequest\x1a$.stepwarden.v1.WorkerCommandResponse\x12W\n\nStopWorker\x12#.stepwarden.v1.WorkerCommandRequest\x1a$.stepwarden.v1.WorkerCommandResponse\x12Z\n\rRestartWorker\x12#.stepwarden.v1.WorkerCommandRequest\x1a$.stepwarden.v1.WorkerCommandResponse\x12H\n\x07\x45xplain\x12\x1d.stepwarden.v1.ExplainRequest\x1a\x1e.stepwarden.v1.ExplainResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$stepwarden_proto/v1/supervisor.proto\x12\rstepwarden.v1\"\x86\x04\n\x06Worker\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\r\n\x05\x63\x61use\x18\x03 \x01(\t\x12\x10\n\x08sentence\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\t\x12\x0b\n\x03pid\x18\x06 \x01(\x03\x12\x19\n\x11state_age_seconds\x18\x07 \x01(\x01\x12\x16\n\x0euptime_seconds\x18\x08 \x01(\x01\x12\x15\n\rrestarts_used\x18\t \x01(\r\x12\x16\n\x0erestarts_limit\x18\n \x01(\r\x12\x11\n\tlast_exit\x18\x0b \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x0c \x01(\t\x12\"\n\x05ranks\x18\r \x03(\x0b\x32\x13.stepwarden.v1.Rank\x12!\n\x14startup_left_seconds\x18\x0e \x01(\x01H\x00\x88\x01\x01\x12\x1f\n\x12restart_in_seconds\x18\x0f \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x0c\x61gent_silent\x18\x10 \x01(\x08\x12\x15\n\rleftover_pids\x18\x11 \x03(\x03\x12\x14\n\x0c\x66\x61lse_alarms\x18\x12 \x01(\x04\x12\x0e\n\x06\x64\x65\x61ths\x18\x13 \x01(\x04\x12\x17\n\x0fwindows_granted\x18\x14 \x01(\r\x12\x12\n\nlast_death\x18\x15 \x01(\tB\x17\n\x15_startup_left_secondsB\x15\n\x13_restart_in_seconds\"\xb4\x05\n\x04Rank\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x10\n\x08num_seqs\x18\x05 \x01(\x03\x12\x12\n\nnum_tokens\x18\x06 \x01(\x03\x12\x1d\n\x10step_age_seconds\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0e\x62udget_seconds\x18\x08 \x01(\x01H\x01\x88\x01\x01\x12 \n\x13\x62udget_left_seconds\x18\t \x01(\x01H\x02\x88\x01\x01\x12\x1d\n\x10\x62\x65\x61t_age_seconds\x18\n \x01(\x01H\x03\x88\x01\x01\x12\x18\n\x0b\x63pu_percent\x18\x0b \x01(\x01H\x04\x88\x01\x01\x12\x13\n\x0bsteps_ended\x18\x0c \x01(\x04\x12\x16\n\trss_bytes\x18\r \x01(\x04H\x05\x88\x01\x01\x12\x11\n\tin_flight\x18\x0e \x01(\r\x12 \n\x13requests_unfinished\x18\x0f \x01(\x03H\x06\x88\x01\x01\x12\x17\n\nloop_turns\x18\x10 \x01(\x04H\x07\x88\x01\x01\x12\x1d\n\x10loop_age_seconds\x18\x11 \x01(\x01H\x08\x88\x01\x01\x12\x18\n\x10steps_unrecorded\x18\x12 \x01(\x04\x12\x15\n\rbeats_refused\x18\x13 \x01(\x04\x12\x16\n\x0estamps_clamped\x18\x14 \x01(\x04\x12\x15\n\ragent_version\x18\x15 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x16 \x01(\tB\x13\n\x11_step_age_secondsB\x11\n\x0f_budget_secondsB\x16\n\x14_budget_left_secondsB\x13\n\x11_beat_age_secondsB\x0e\n\x0c_cpu_percentB\x0c\n\n_rss_bytesB\x16\n\x14_requests_unfinishedB\r\n\x0b_loop_turnsB\x13\n\x11_loop_age_seconds\"\x14\n\x12ListWorkersRequest\"h\n\x13ListWorkersResponse\x12&\n\x07workers\x18\x01 \x03(\x0b\x32\x15.stepwarden.v1.Worker\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x18\n\x10loop_age_seconds\x18\x03 \x01(\x01\" \n\x10GetWorkerRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x11GetWorkerResponse\x12%\n\x06worker\x18\x01 \x01(\x0b\x32\x15.stepwarden.v1.Worker\"C\n\x12WatchEventsRequest\x12\x0e\n\x06\x66ollow\x18\x01 \x01(\x08\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\r\"\xcf\x01\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0c\n\x04time\x18\x02 \x01(\t\x12\x11\n\tmonotonic\x18\x03 \x01(\x01\x12\x0e\n\x06worker\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\t\x12\x0c\n\x04kind\x18\x06 \x01(\t\x12\x12\n\nfrom_state\x18\x07 \x01(\t\x12\x10\n\x08to_state\x18\x08 \x01(\t\x12\r\n\x05\x63\x61use\x18\t \x01(\t\x12\x0c\n\x04rank\x18\n \x01(\t\x12\x10\n\x08sentence\x18\x0b \x01(\t\x12\x11\n\tdata_json\x18\x0c \x01(\t\"P\n\x14WorkerCommandRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x0cwait_seconds\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x0f\n\r_wait_seconds\"8\n\x15WorkerCommandResponse\x12\r\n\x05state\x18\x01 \x01(\t\x12\x10\n\x08sentence\x18\x02 \x01(\t\"U\n\x0e\x45xplainRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x10\n\x08num_seqs\x18\x02 \x01(\x03\x12\x12\n\nnum_tokens\x18\x03 \x01(\x03\x12\r\n\x05phase\x18\x04 \x01(\t\"W\n\x0f\x45xplainResponse\x12\x16\n\x0e\x62udget_seconds\x18\x01 \x01(\x01\x12\x18\n\x10hard_cap_seconds\x18\x02 \x01(\x01\x12\x12\n\narithmetic\x18\x03 \x01(\t2\xdc\x04\n\x11SupervisorService\x12T\n\x0bListWorkers\x12!.stepwarden.v1.ListWorkersRequest\x1a\".stepwarden.v1.ListWorkersResponse\x12N\n\tGetWorker\x12\x1f.stepwarden.v1.GetWorkerRequest\x1a .stepwarden.v1.GetWorkerResponse\x12H\n\x0bWatchEvents\x12!.stepwarden.v1.WatchEventsRequest\x1a\x14.stepwarden.v1.Event0\x01\x12X\n\x0bStartWorker\x12#.stepwarden.v1.WorkerCommandRequest\x1a$.stepwarden.v1.WorkerCommandResponse\x12W\n\nStopWorker\x12#.stepwarden.v1.WorkerCommandRequest\x1a$.stepwarden.v1.WorkerCommandResponse\x12Z\n\rRestartWorker\x12#.stepwarden.v1.WorkerCommandRequest\x1a$.stepwarden.v1.WorkerCommandResponse\x12H\n\x07\x45xplain\x12\x1d.stepwarden.v1.ExplainRequest\x1a\x1e.stepwarden.v1.ExplainResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,27 +24,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKER']._serialized_start=56
   _globals['_WORKER']._serialized_end=574
   _globals['_RANK']._serialized_start=577
-  _globals['_RANK']._serialized_end=988
-  _globals['_LISTWORKERSREQUEST']._serialized_start=990
-  _globals['_LISTWORKERSREQUEST']._serialized_end=1010
-  _globals['_LISTWORKERSRESPONSE']._serialized_start=1012
-  _globals['_LISTWORKERSRESPONSE']._serialized_end=1116
-  _globals['_GETWORKERREQUEST']._serialized_start=1118
-  _globals['_GETWORKERREQUEST']._serialized_end=1150
-  _globals['_GETWORKERRESPONSE']._serialized_start=1152
-  _globals['_GETWORKERRESPONSE']._serialized_end=1210
-  _globals['_WATCHEVENTSREQUEST']._serialized_start=1212
-  _globals['_WATCHEVENTSREQUEST']._serialized_end=1279
-  _globals['_EVENT']._serialized_start=1282
-  _globals['_EVENT']._serialized_end=1489
-  _globals['_WORKERCOMMANDREQUEST']._serialized_start=1491
-  _globals['_WORKERCOMMANDREQUEST']._serialized_end=1571
-  _globals['_WORKERCOMMANDRESPONSE']._serialized_start=1573
-  _globals['_WORKERCOMMANDRESPONSE']._serialized_end=1629
-  _globals['_EXPLAINREQUEST']._serialized_start=1631
-  _globals['_EXPLAINREQUEST']._serialized_end=1716
-  _globals['_EXPLAINRESPONSE']._serialized_start=1718
-  _globals['_EXPLAINRESPONSE']._serialized_end=1805
-  _globals['_SUPERVISORSERVICE']._serialized_start=1808
-  _globals['_SUPERVISORSERVICE']._serialized_end=2412
+  _globals['_RANK']._serialized_end=1269
+  _globals['_LISTWORKERSREQUEST']._serialized_start=1271
+  _globals['_LISTWORKERSREQUEST']._serialized_end=1291
+  _globals['_LISTWORKERSRESPONSE']._serialized_start=1293
+  _globals['_LISTWORKERSRESPONSE']._serialized_end=1397
+  _globals['_GETWORKERREQUEST']._serialized_start=1399
+  _globals['_GETWORKERREQUEST']._serialized_end=1431
+  _globals['_GETWORKERRESPONSE']._serialized_start=1433
+  _globals['_GETWORKERRESPONSE']._serialized_end=1491
+  _globals['_WATCHEVENTSREQUEST']._serialized_start=1493
+  _globals['_WATCHEVENTSREQUEST']._serialized_end=1560
+  _globals['_EVENT']._serialized_start=1563
+  _globals['_EVENT']._serialized_end=1770
+  _globals['_WORKERCOMMANDREQUEST']._serialized_start=1772
+  _globals['_WORKERCOMMANDREQUEST']._serialized_end=1852
+  _globals['_WORKERCOMMANDRESPONSE']._serialized_start=1854
+  _globals['_WORKERCOMMANDRESPONSE']._serialized_end=1910
+  _globals['_EXPLAINREQUEST']._serialized_start=1912
+  _globals['_EXPLAINREQUEST']._serialized_end=1997
+  _globals['_EXPLAINRESPONSE']._serialized_start=1999
+  _globals['_EXPLAINRESPONSE']._serialized_end=2086
+  _globals['_SUPERVISORSERVICE']._serialized_start=2089
+  _globals['_SUPERVISORSERVICE']._serialized_end=2693
 # @@protoc_insertion_point(module_scope)

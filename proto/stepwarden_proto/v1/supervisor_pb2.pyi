@@ -52,7 +52,7 @@ class Worker(_message.Message):
     def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., cause: _Optional[str] = ..., sentence: _Optional[str] = ..., incarnation: _Optional[str] = ..., pid: _Optional[int] = ..., state_age_seconds: _Optional[float] = ..., uptime_seconds: _Optional[float] = ..., restarts_used: _Optional[int] = ..., restarts_limit: _Optional[int] = ..., last_exit: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., startup_left_seconds: _Optional[float] = ..., restart_in_seconds: _Optional[float] = ..., agent_silent: bool = ..., leftover_pids: _Optional[_Iterable[int]] = ..., false_alarms: _Optional[int] = ..., deaths: _Optional[int] = ..., windows_granted: _Optional[int] = ..., last_death: _Optional[str] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("name", "pid", "phase", "step", "num_seqs", "num_tokens", "step_age_seconds", "budget_seconds", "budget_left_seconds", "beat_age_seconds", "cpu_percent", "steps_ended", "rss_bytes")
+    __slots__ = ("name", "pid", "phase", "step", "num_seqs", "num_tokens", "step_age_seconds", "budget_seconds", "budget_left_seconds", "beat_age_seconds", "cpu_percent", "steps_ended", "rss_bytes", "in_flight", "requests_unfinished", "loop_turns", "loop_age_seconds", "steps_unrecorded", "beats_refused", "stamps_clamped", "agent_version", "detail")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,15 @@ class Rank(_message.Message):
     CPU_PERCENT_FIELD_NUMBER: _ClassVar[int]
     STEPS_ENDED_FIELD_NUMBER: _ClassVar[int]
     RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_UNFINISHED_FIELD_NUMBER: _ClassVar[int]
+    LOOP_TURNS_FIELD_NUMBER: _ClassVar[int]
+    LOOP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_UNRECORDED_FIELD_NUMBER: _ClassVar[int]
+    BEATS_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    STAMPS_CLAMPED_FIELD_NUMBER: _ClassVar[int]
+    AGENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
     name: str
     pid: int
     phase: str
@@ -79,7 +88,16 @@ class Rank(_message.Message):
     cpu_percent: float
     steps_ended: int
     rss_bytes: int
-    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., num_seqs: _Optional[int] = ..., num_tokens: _Optional[int] = ..., step_age_seconds: _Optional[float] = ..., budget_seconds: _Optional[float] = ..., budget_left_seconds: _Optional[float] = ..., beat_age_seconds: _Optional[float] = ..., cpu_percent: _Optional[float] = ..., steps_ended: _Optional[int] = ..., rss_bytes: _Optional[int] = ...) -> None: ...
+    in_flight: int
+    requests_unfinished: int
+    loop_turns: int
+    loop_age_seconds: float
+    steps_unrecorded: int
+    beats_refused: int
+    stamps_clamped: int
+    agent_version: str
+    detail: str
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., num_seqs: _Optional[int] = ..., num_tokens: _Optional[int] = ..., step_age_seconds: _Optional[float] = ..., budget_seconds: _Optional[float] = ..., budget_left_seconds: _Optional[float] = ..., beat_age_seconds: _Optional[float] = ..., cpu_percent: _Optional[float] = ..., steps_ended: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., in_flight: _Optional[int] = ..., requests_unfinished: _Optional[int] = ..., loop_turns: _Optional[int] = ..., loop_age_seconds: _Optional[float] = ..., steps_unrecorded: _Optional[int] = ..., beats_refused: _Optional[int] = ..., stamps_clamped: _Optional[int] = ..., agent_version: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ()

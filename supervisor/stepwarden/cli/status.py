@@ -95,6 +95,7 @@ def one(worker: Any) -> list[str]:
         "last exit": plain(worker.last_exit),
         "startup left": _optional(worker, "startup_left_seconds"),
         "restart in": _optional(worker, "restart_in_seconds"),
+        "agent version": ", ".join(sorted({plain(r.agent_version) for r in worker.ranks} - {""})),
         "agent": "silent: its page moves, but no beat arrives" if worker.agent_silent else "",
         "cannot be ended": " ".join(str(pid) for pid in worker.leftover_pids),
     }
@@ -104,7 +105,36 @@ def one(worker: Any) -> list[str]:
             lines += _wrapped(f"{label + ':':<17}{text}", 17)
     if worker.ranks:
         lines += ["", *table(_RANK_HEADER, [_rank_row(rank) for rank in worker.ranks], WIDTH)]
+    for rank in worker.ranks:
+        remarks = _remarks(rank)
+        if remarks:
+            lines += _wrapped(f"{plain(rank.name)}: {'; '.join(remarks)}")
     return lines
+
+
+def _remarks(rank: Any) -> list[str]:
+    """What the table has no column for, and what is nothing in most ranks."""
+    found = []
+    if rank.in_flight > 1:
+        found.append(f"{rank.in_flight} steps in flight")
+    if rank.HasField("requests_unfinished"):
+        turns, age = rank.loop_turns, duration(_value(rank, "loop_age_seconds"))
+        found.append(f"{_number(rank.requests_unfinished, 'request')} unfinished")
+        if turns:
+            found.append(f"its loop turned {age} ago, {_number(turns, 'turn')} so far")
+    if rank.steps_unrecorded:
+        found.append(f"{_number(rank.steps_unrecorded, 'step')} not recorded, the page was full")
+    if rank.beats_refused:
+        found.append(f"{_number(rank.beats_refused, 'beat')} refused")
+    if rank.stamps_clamped:
+        found.append(f"{_number(rank.stamps_clamped, 'stamp')} clamped")
+    if rank.detail:
+        found.append(plain(rank.detail))
+    return found
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _row(worker: Any) -> tuple[str, ...]:

@@ -133,7 +133,8 @@ def _ranks(unit: Unit, life: Life, now: float) -> tuple[RankView, ...]:
 def _rank(
     name: str, rank: RankEvidence, memory: RankMemory, clock: RunningClock | None, now: float
 ) -> RankView:
-    step = rank.oldest
+    step, work = rank.oldest, rank.work
+    beats, page = memory.beats, memory.page
     timed = clock if clock and clock.step and step and clock.step.number == step.number else None
     return RankView(
         name=name,
@@ -148,5 +149,21 @@ def _rank(
         beat_age=None if rank.beat_at is None else elapsed(rank.beat_at, now),
         cpu_percent=memory.cpu_percent,
         steps_ended=rank.steps_ended,
-        rss_bytes=memory.beats.last.rss_bytes if memory.beats else None,
+        rss_bytes=beats.last.rss_bytes if beats else None,
+        in_flight=_in_flight(memory),
+        requests_unfinished=work.unfinished if work else None,
+        loop_turns=max(0, work.loop_turns) if work else None,
+        loop_age=elapsed(work.loop_at, now) if work and work.loop_turns > 0 else None,
+        steps_unrecorded=page.overflows if page else 0,
+        beats_refused=beats.refused if beats else 0,
+        stamps_clamped=(beats.clamped if beats else 0) + (page.clamped if page else 0),
+        agent_version=beats.last.agent_version if beats else "",
+        detail=beats.last.detail if beats else "",
     )
+
+
+def _in_flight(memory: RankMemory) -> int:
+    """Open steps; the page knows better than the last beat."""
+    if memory.page is not None:
+        return len(memory.page.steps)
+    return memory.beats.last.in_flight if memory.beats is not None else 0

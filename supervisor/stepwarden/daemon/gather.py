@@ -228,7 +228,7 @@ def _rank(memory: RankMemory) -> RankEvidence:
             steps=page.steps,
             steps_begun=page.steps_begun,
             # A page that is nonsense may show more open steps than it ever began.
-            steps_ended=max(0, page.steps_begun - len(page.steps)),
+            steps_ended=max(0, page.steps_begun - page.overflows - len(page.steps)),
             last_ended=page.last_ended,
             work=page.work,
             bye=page.closed,

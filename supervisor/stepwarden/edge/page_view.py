@@ -48,7 +48,8 @@ class PageView:
     steps: tuple[Step, ...]  # open ones, the oldest first
     steps_begun: int
     last_ended: tuple[EndedStep, ...]  # the newest few and the last long ones, the oldest first
-    overflows: int
+    overflows: int  # begins that were not recorded
+    clamped: int  # stamps of this page so far that lay ahead of now or before the life began
     closed: bool
     in_motion: bool
     lease_stamp: float = 0.0  # begin of `lease` in seconds on the writer's own clock
@@ -59,6 +60,7 @@ class Stamps:
     """What was seen on one page before.
 
     `newest_ns`, `seen_at`: the newest stamp of a foreign clock, and when we first saw it.
+    `clamped` counts the stamps that could not be true; `wrong` are those that stand there now.
     `not_before`: no stamp can lie before it. `first_seen`: when each stamp that lies ahead was
     seen first; were it placed at `now` with each read, what it times would never be late.
     """
@@ -68,6 +70,8 @@ class Stamps:
     begun: int = 0
     not_before: float = -math.inf
     first_seen: dict[int, float] = field(default_factory=dict)
+    clamped: int = 0
+    wrong: set[int] = field(default_factory=set)
 
 
 class _Placement:
@@ -81,10 +85,22 @@ class _Placement:
         self._stamps = stamps
         self._seen_before = stamps.first_seen
         stamps.first_seen = {}
+        self._wrong_before = stamps.wrong
+        stamps.wrong = set()
 
     def at(self, stamp_ns: int) -> float:
         """The instant of `stamp_ns`, never after now nor before the life began."""
-        return min(self._now, max(self._stamps.not_before, self._instant(stamp_ns)))
+        instant = self._instant(stamp_ns)
+        ahead = stamp_ns in self._stamps.first_seen
+        if ahead or (stamp_ns and instant < self._stamps.not_before):
+            self._note_wrong(stamp_ns)
+        return min(self._now, max(self._stamps.not_before, instant))
+
+    def _note_wrong(self, stamp_ns: int) -> None:
+        stamps = self._stamps
+        if stamp_ns not in self._wrong_before and stamp_ns not in stamps.wrong:
+            stamps.clamped += 1
+        stamps.wrong.add(stamp_ns)
 
     def _instant(self, stamp_ns: int) -> float:
         if not self._own:
@@ -136,10 +152,11 @@ def build_view(
         steps=steps,
         steps_begun=stamps.begun,
         last_ended=_last_ended(words, ended_slots),
-        overflows=words[layout.W_OVERFLOWS],
+        overflows=max(0, words[layout.W_OVERFLOWS]),
         closed=words[layout.W_CLOSED] == 1,
         in_motion=in_motion,
         lease_stamp=words[layout.W_LEASE_BEGIN_NS] / NANOSECONDS,
+        clamped=stamps.clamped,  # known only here, when all are placed
     )
 
 

@@ -13,10 +13,16 @@ from stepwarden.core.event import Event
 MAX_SENTENCE_CHARACTERS = 1000
 """Longer sentences are cut in lists, so that a list of thousands of workers stays sendable."""
 
+MAX_DETAIL_CHARACTERS = 100
+"""Likewise what each rank tells of itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankView:
-    """One rank as shown. Times in seconds; None: unknown or not there. `step` 0: idle."""
+    """One rank as shown. Times in seconds; None: unknown or not there. `step` 0: idle.
+
+    `steps_unrecorded`, `beats_refused` and `stamps_clamped` count what was not taken as it came.
+    """
 
     name: str
     pid: int = 0
@@ -31,6 +37,15 @@ class RankView:
     cpu_percent: float | None = None
     steps_ended: int = 0
     rss_bytes: int | None = None
+    in_flight: int = 0
+    requests_unfinished: int | None = None
+    loop_turns: int | None = None
+    loop_age: float | None = None
+    steps_unrecorded: int = 0
+    beats_refused: int = 0
+    stamps_clamped: int = 0
+    agent_version: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +108,8 @@ def data_json(event: Event) -> str:
     return json.dumps(clean, ensure_ascii=False)
 
 
-def rank_message(view: RankView) -> pb.Rank:
-    """Wire form of one rank; -1 stands for an unknown count."""
+def rank_message(view: RankView, trimmed: bool = False) -> pb.Rank:
+    """Wire form of one rank; -1 stands for an unknown count. `trimmed` cuts a long detail."""
     return pb.Rank(
         name=view.name,
         pid=view.pid,
@@ -109,11 +124,20 @@ def rank_message(view: RankView) -> pb.Rank:
         cpu_percent=view.cpu_percent,
         steps_ended=view.steps_ended,
         rss_bytes=view.rss_bytes,
+        in_flight=view.in_flight,
+        requests_unfinished=view.requests_unfinished,
+        loop_turns=view.loop_turns,
+        loop_age_seconds=view.loop_age,
+        steps_unrecorded=view.steps_unrecorded,
+        beats_refused=view.beats_refused,
+        stamps_clamped=view.stamps_clamped,
+        agent_version=view.agent_version,
+        detail=_cut(view.detail, MAX_DETAIL_CHARACTERS) if trimmed else view.detail,
     )
 
 
 def worker_message(view: WorkerView, trimmed: bool = False) -> pb.Worker:
-    """Wire form of one worker; `trimmed` cuts long sentences."""
+    """Wire form of one worker; `trimmed` cuts long texts."""
     return pb.Worker(
         name=view.name,
         state=view.state,
@@ -128,7 +152,7 @@ def worker_message(view: WorkerView, trimmed: bool = False) -> pb.Worker:
         last_exit=view.last_exit,
         last_death=_cut(view.last_death) if trimmed else view.last_death,
         backend=view.backend,
-        ranks=[rank_message(rank) for rank in view.ranks],
+        ranks=[rank_message(rank, trimmed) for rank in view.ranks],
         startup_left_seconds=view.startup_left,
         restart_in_seconds=view.restart_in,
         agent_silent=view.agent_silent,
@@ -139,10 +163,8 @@ def worker_message(view: WorkerView, trimmed: bool = False) -> pb.Worker:
     )
 
 
-def _cut(sentence: str) -> str:
-    if len(sentence) <= MAX_SENTENCE_CHARACTERS:
-        return sentence
-    return sentence[:MAX_SENTENCE_CHARACTERS] + " ..."
+def _cut(text: str, most: int = MAX_SENTENCE_CHARACTERS) -> str:
+    return text if len(text) <= most else text[:most] + " ..."
 
 
 def event_message(recorded: RecordedEvent) -> pb.Event:
