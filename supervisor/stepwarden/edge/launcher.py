@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from stepwarden.clock import Clock, SystemClock
@@ -26,8 +24,11 @@ from stepwarden.core.deadline import Deadline, clamp_timeout
 from stepwarden.core.evidence import ProcessId
 from stepwarden.edge import signals
 from stepwarden.edge.launch_program import CHANNEL
+from stepwarden.edge.launch_spec import LaunchSpec
 from stepwarden.edge.process_probe import identify
 from stepwarden.errors import StepwardenError
+
+__all__ = ["AT_ONCE", "TURN_SECONDS", "LaunchSpec", "Launcher", "SpawnFailed"]
 
 _PROGRAM = str(Path(__file__).with_name("launch_program.py"))
 _OUT_OF_THE_WAY = 10  # descriptors from here on cannot collide with those set up in the child
@@ -45,35 +46,18 @@ TURN_SECONDS = 1.0
 """An exec that takes longer waits for a file system, not for a core: the next one may begin."""
 
 
+STAGES = {
+    "+": "it was being set up",
+    "u": "its user or group was being looked up",
+    "o": "its output file was being opened",
+    "c": "its working directory was being entered",
+    "x": "it was being executed",
+}
+"""What the launcher process was at, by the letter that it wrote last."""
+
+
 class SpawnFailed(StepwardenError):
     """The worker could not be started; the text says what failed, where, and the errno."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchSpec:
-    """What to start: in a session of its own, without our descriptors, mask or ignored signals.
-
-    `argv[0]` without a slash is looked up in the PATH of `env`; with one it is relative to `cwd`.
-    `cwd` None: ours. `stdout_path`: output and errors are appended there; None: they go to ours.
-    `descriptors`: how many it may hold open at first (the soft limit); None: as many as we.
-    """
-
-    argv: Sequence[str]
-    env: Mapping[str, str]
-    cwd: str | None = None
-    stdout_path: str | None = None
-    descriptors: int | None = None
-
-    def encoded(self) -> bytes:
-        """The request as the launcher process reads it."""
-        request = {
-            "argv": [_as_latin1(word) for word in self.argv],
-            "env": {_as_latin1(key): _as_latin1(value) for key, value in self.env.items()},
-            "cwd": None if self.cwd is None else _as_latin1(self.cwd),
-            "stdout": None if self.stdout_path is None else _as_latin1(self.stdout_path),
-            "descriptors": self.descriptors,
-        }
-        return json.dumps(request).encode("ascii")
 
 
 class Launcher:
@@ -130,7 +114,7 @@ class Launcher:
         remaining = deadline.remaining(self._clock.monotonic())
         try:
             async with asyncio.timeout(clamp_timeout(remaining)):
-                await spare.exchange(request)
+                await spare.exchange(request, spec.passed())
         except TimeoutError:
             spare.take_what_arrived()
         except asyncio.CancelledError:
@@ -140,10 +124,11 @@ class Launcher:
             spare.close()
         if not spare.ended:
             spare.kill()
-            raise SpawnFailed(f"cannot start {spec.argv[0]!r}: exec took longer than the limit")
-        if len(spare.answer) > 1:
-            raise SpawnFailed(spare.answer[1:].decode("utf-8", "replace"))
-        return spare.process if spare.answer else None
+            at = STAGES.get(spare.stage, "the launcher process was being made")
+            raise SpawnFailed(f"cannot start {spec.argv[0]!r}: {at} when the limit was reached")
+        if spare.failure:
+            raise SpawnFailed(spare.failure)
+        return spare.process if spare.stage else None
 
     def _take(self) -> _Spare | None:
         spare, self._spare = self._spare, None
@@ -181,12 +166,12 @@ class _Turn:
 class _Spare:
     """One launcher process that waits for its request.
 
-    `answer`: what it said, "+" first; `ended`: its side of the socket is closed, by exec or death.
+    `ended`: its side of the socket is closed, by exec or death.
     """
 
     def __init__(self, process: ProcessId, channel: socket.socket) -> None:
         self.process = process
-        self.answer = b""
+        self._answer = b""
         self.ended = False
         self._channel = channel
 
@@ -211,9 +196,21 @@ class _Spare:
             raise SpawnFailed("cannot make a launcher process: it cannot be looked at")
         return cls(process, ours)
 
-    async def exchange(self, request: bytes) -> None:
-        """Hand the request over and read the answer up to the end."""
+    @property
+    def stage(self) -> str:
+        """The letter of what it did last (see STAGES); "" before it took the request."""
+        return self._answer.partition(b"!")[0].decode("ascii", "replace")[-1:]
+
+    @property
+    def failure(self) -> str:
+        """Why it could not become the worker; "" where it could, or has not said."""
+        return self._answer.partition(b"!")[2].decode("utf-8", "replace")
+
+    async def exchange(self, request: bytes, passed: Sequence[int]) -> None:
+        """Hand the request over, our descriptors with it, and read the answer up to the end."""
         with suppress(BrokenPipeError, ConnectionResetError):
+            # One byte in front of the request carries them; an empty socket takes it at once.
+            socket.send_fds(self._channel, [b" "], passed)
             await asyncio.get_running_loop().sock_sendall(self._channel, request)
             self._channel.shutdown(socket.SHUT_WR)
         await self.read_to_end()
@@ -245,7 +242,7 @@ class _Spare:
         self._channel.close()
 
     def _note(self, data: bytes) -> None:
-        self.answer += data
+        self._answer += data
         self.ended = not data
 
 
@@ -266,7 +263,3 @@ def _spawn_program(channel: socket.socket) -> int:
         )
     finally:
         os.close(source)
-
-
-def _as_latin1(text: str) -> str:
-    return os.fsencode(text).decode("latin-1")
