@@ -44,13 +44,15 @@ async def bury(
     that are born meanwhile get the same. `report` takes one sentence for each stage. `snapshots`:
     shared with other burials; None: its own. `ordered_at`: when the burial was ordered, with the
     family as it is; those that are ordered together share their first look. None: now.
+
+    A family with a control group is gone when that is empty as well, and the group is removed.
     """
     began = clock.monotonic()
     since = began if ordered_at is None else ordered_at
     burial = _Burial(family, clock, report, snapshots or Snapshots(clock), since)
     if not await burial.stage(stop_signal, grace):
         await burial.stage(signal.SIGKILL, kill_wait)
-    left = frozenset(burial.look())
+    left = burial.left()
     if left:
         report(f"cannot be ended: {_named(left)}")
     else:
@@ -74,6 +76,7 @@ class _Burial:
         self._table = ProcessTable([])
         self._relies_on = since  # the last signal or exit; no older snapshot counts
         self._said_blind = False
+        self._said_cgroup = False
         self._said_unread: frozenset[ProcessId] = frozenset()
 
     def look(self) -> set[ProcessId]:
@@ -88,6 +91,19 @@ class _Burial:
             return set(self._family.known)
         self._family.observe(self._table)
         return self._family.members(self._table)
+
+    def left(self) -> frozenset[ProcessId]:
+        """Who is left in the end; without anybody, the control group is removed."""
+        left = frozenset(self.look())
+        cgroup = self._family.cgroup
+        if left or cgroup is None:
+            return left
+        if self._family.populated:
+            self._report(f"somebody who cannot be seen from here is left in {cgroup.path}")
+            return frozenset({self._family.main})
+        if not cgroup.remove():
+            self._report(f"cannot remove its empty control group {cgroup.path}")
+        return left
 
     def _blind(self, error: OSError) -> None:
         if not self._said_blind:
@@ -109,22 +125,38 @@ class _Burial:
                 # An older snapshot could lack what was adopted just now, and it would be forgotten.
                 self._relies_on = self._clock.monotonic()
                 members = self.look()
-            if not members:
+            if not members and not self._family.populated:
                 return True
+            if sig == signal.SIGKILL:
+                self._kill_cgroup()
             if members - done:
                 pause = _FIRST_LOOK
                 self._signal(members - done, sig)
                 self._relies_on = self._clock.monotonic()
             self._wake(members)
             now = self._clock.monotonic()
-            if not done:
+            if deadline.at is None:
                 deadline = Deadline.after(now, limit)
             done |= members
             if deadline.passed(now):
                 return False
             wait = earliest(deadline, Deadline.after(now, pause)).remaining(now)
-            self._relies_on = max(self._relies_on, await _until_gone(members, wait, self._clock))
+            self._relies_on = max(self._relies_on, await self._rest(members, wait))
             pause = min(2 * pause, _SLOWEST_LOOK)
+
+    async def _rest(self, members: Collection[ProcessId], wait: float | None) -> float:
+        if members or self._family.cgroup is None:
+            return await _until_gone(members, wait, self._clock)
+        # Somebody was born in there after the last snapshot.
+        await self._family.cgroup.until_empty(wait)
+        return self._clock.monotonic()
+
+    def _kill_cgroup(self) -> None:
+        if self._family.populated and self._family.kill_cgroup():
+            self._relies_on = self._clock.monotonic()
+            if not self._said_cgroup:
+                self._said_cgroup = True
+                self._report("SIGKILL sent to its whole control group at once")
 
     async def _search(self) -> bool:
         """True where members without known ancestry were found."""

@@ -4,32 +4,48 @@ After a parent's death nothing in the kernel says whose child a process was. So 
 used to note each (pid, start time) that is a descendant of a known one or in a session that a
 known one leads. What was missed (a double fork between two snapshots) is found by the marker in
 its environment or by its use of the incarnation's page directory.
+
+Where the incarnation has a control group, whoever is in there belongs to it, whatever it did. And
+where an earlier daemon wrote down whom it saw, those are known from the start.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 
 from stepwarden.core.evidence import ProcessId
+from stepwarden.edge.cgroup import Cgroup
+from stepwarden.edge.process_probe import identify
 from stepwarden.edge.process_table import Proc, ProcessTable
 from stepwarden.edge.signals import is_untouchable
 from stepwarden.edge.traces import Answer, TraceReader
+
+OnSeen = Callable[[frozenset[ProcessId]], None]
+"""Takes members that were seen for the first time."""
 
 
 def _nobody() -> Collection[int]:
     return ()
 
 
+def _forget(_: frozenset[ProcessId]) -> None:
+    return
+
+
 class Family:
     """The processes of one incarnation.
 
     `incarnation`: the value of its marker in the environment. `page_dir`: where its pages lie.
-    `barred`: gives the pids of other families' main processes; they and their descendants are
-    never members, nor is the supervisor itself. `traces`: reads environments and mappings for it;
-    None: a reader of its own.
+    `barred`: gives the pids that are never members with all below them, whatever trace they carry:
+    other families' main processes, processes of ours that write a worker's output. The supervisor
+    is none either. `traces`: reads environments and mappings for it; None: a reader of its own.
+    `cgroup`: the control group of this incarnation alone. `seen`: whom an earlier daemon of this
+    boot saw as members; the living among them are members. `on_seen`: told of each other new
+    member once, on the loop, so that a later daemon may be told.
     """
 
     def __init__(
@@ -39,12 +55,21 @@ class Family:
         page_dir: Path | None = None,
         barred: Callable[[], Collection[int]] = _nobody,
         traces: TraceReader | None = None,
+        *,
+        cgroup: Cgroup | None = None,
+        seen: Iterable[ProcessId] = (),
+        on_seen: OnSeen = _forget,
     ) -> None:
         self.main = main
+        self.cgroup = cgroup
         self._incarnation = incarnation
         self._page_dir = page_dir
         self._barred = barred
-        self._known: set[ProcessId] = {main}
+        self._known: set[ProcessId] = {main, *seen}
+        self._told = frozenset(self._known)
+        self._on_seen = on_seen
+        # A dead leader's session can still be told by these, as long as a member lives in it.
+        self._leaders = {process.pid: process.start_ticks for process in self._known}
         self._sessions: dict[int, int] = {}  # session: start ticks of its leader
         self._traces = TraceReader() if traces is None else traces
         self._asked: dict[ProcessId, Future[Answer]] = {}  # orphans whose environment is read now
@@ -68,8 +93,9 @@ class Family:
 
     def observe(self, table: ProcessTable) -> None:
         """Take a snapshot in: note new members, forget those that are gone. Cheap."""
-        barred = frozenset(self._barred()) - {self.main.pid} | {os.getpid()}
+        barred = self._never()
         self._drop_sessions_taken_over(table)
+        self._known |= self._in_our_cgroup(table, barred)
         while True:
             found = table.descendants(self._known, barred)
             self._note_sessions(found)
@@ -84,6 +110,43 @@ class Family:
             for session, start_ticks in self._sessions.items()
             if session in inhabited
         }
+        self._tell()
+
+    def _never(self) -> frozenset[int]:
+        return frozenset(self._barred()) - {self.main.pid} | {os.getpid()}
+
+    def _tell(self) -> None:
+        fresh = self._known - self._told
+        self._told = frozenset(self._known)
+        if fresh:
+            self._on_seen(frozenset(fresh))
+
+    @property
+    def populated(self) -> bool:
+        """Whether somebody who may be a member runs in its control group; False without one."""
+        if self.cgroup is None or not self.cgroup.populated:
+            return False
+        try:
+            inside = self.cgroup.processes()
+        except OSError:
+            return True
+        # Nobody to be seen: they may have just been born, or be hidden from us.
+        return not inside or not inside <= self._never()
+
+    def kill_cgroup(self) -> bool:
+        """SIGKILL for its whole control group at once; False where each has to be signalled.
+
+        So it is where somebody stands in there who must live.
+        """
+        if self.cgroup is None:
+            return False
+        try:
+            inside = self.cgroup.processes()
+        except OSError:
+            return False
+        if inside & self._never() or any(map(is_untouchable, inside)):
+            return False
+        return self.cgroup.kill()
 
     def members(self, table: ProcessTable) -> set[ProcessId]:
         """The remembered processes that can still run, by this snapshot."""
@@ -117,10 +180,24 @@ class Family:
         adopted = [process for process in found if self.adopt(process)]
         return bool(adopted)
 
+    def _in_our_cgroup(self, table: ProcessTable, barred: frozenset[int]) -> set[ProcessId]:
+        if self.cgroup is None:
+            return set()
+        inside: frozenset[int] = frozenset()
+        with suppress(OSError):  # no descriptor is left: who is in there is seen with a later look
+            inside = self.cgroup.processes()
+        newcomers = inside - barred - {process.pid for process in self._known}
+        entries = (table.by_pid.get(pid) for pid in newcomers if not is_untouchable(pid))
+        # The snapshot is older than the list: a pid may have been a stranger's then.
+        return {e.process for e in entries if e is not None and identify(e.pid) == e.process}
+
     def _note_sessions(self, found: dict[ProcessId, Proc]) -> None:
         for process, entry in found.items():
             if entry.session == process.pid:
                 self._sessions[entry.session] = process.start_ticks
+            elif entry.session in self._leaders:
+                # A member got it from a leader that was known: nobody enters another's session.
+                self._sessions[entry.session] = self._leaders[entry.session]
 
     def _drop_sessions_taken_over(self, table: ProcessTable) -> None:
         # The kernel gives a session's number to nobody else while one process is in it. A leader
