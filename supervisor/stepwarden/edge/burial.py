@@ -102,7 +102,7 @@ class _Burial:
             self._report(f"somebody who cannot be seen from here is left in {cgroup.path}")
             return frozenset({self._family.main})
         if not cgroup.remove():
-            self._report(f"cannot remove its empty control group {cgroup.path}")
+            self._report(f"cannot remove its control group {cgroup.path}")
         return left
 
     def _blind(self, error: OSError) -> None:

@@ -189,6 +189,8 @@ def _marked(group: Path) -> bool:
 
 def _folder(name: str) -> Path | None:
     """Where the group `name` ("/a/b") can be seen; None where its part is not mounted."""
+    if ".." in name.split("/"):  # it lies outside of our namespace
+        return None
     for root, mounted in _mounts():
         rest = os.path.relpath(name, root)
         if not rest.startswith("..") and (mounted / rest).is_dir():

@@ -1,0 +1,72 @@
+"""Control groups for tests, below the one that the tests themselves run in."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from stepwarden.edge.cgroup import Cgroup, own_cgroup
+
+FREEZERS = (Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup/cpu,freezer"))
+PATIENCE = 10.0
+
+
+@contextmanager
+def cgroup() -> Iterator[Cgroup]:
+    """A group of its own; skips the test where none can be made."""
+    own = own_cgroup()
+    if own is None:
+        pytest.skip("no cgroup version 2 here")
+    made = Cgroup(own / f"test-{uuid.uuid4().hex}")
+    try:
+        made.path.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made below {own}: {error.strerror}")
+    try:
+        yield made
+    finally:
+        made.kill()
+        remove(made)
+
+
+@contextmanager
+def frozen(*pids: int) -> Iterator[None]:
+    """Within the block nothing ends these processes, KILL neither: the freezer of version 1."""
+    top = next((path for path in FREEZERS if os.access(path, os.W_OK)), None)
+    if top is None:
+        pytest.skip("no freezer of cgroup version 1 to write to")
+    group = top / f"test-{uuid.uuid4().hex}"
+    group.mkdir()
+    try:
+        for pid in pids:
+            (group / "cgroup.procs").write_text(str(pid))
+        (group / "freezer.state").write_text("FROZEN")
+        wait_for_text(group / "freezer.state", "FROZEN")
+        yield
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        for pid in pids:
+            with suppress(OSError):
+                (top / "cgroup.procs").write_text(str(pid))
+        remove(Cgroup(group))
+
+
+def wait_for_text(path: Path, text: str) -> None:
+    """Wait until the file says so."""
+    end = time.monotonic() + PATIENCE
+    while path.read_text().strip() != text:
+        assert time.monotonic() < end, f"{path} is not {text}"
+        time.sleep(0.01)
+
+
+def remove(group: Cgroup) -> None:
+    """Remove a group once its processes are gone."""
+    end = time.monotonic() + PATIENCE
+    while not group.remove():
+        assert time.monotonic() < end, f"{group} is not empty"
+        time.sleep(0.01)
