@@ -91,8 +91,8 @@ async def process_in(path: Path) -> ProcessId:
 async def bury_quietly(
     family: Family, told: list[str] | None = None, grace: float = 60.0
 ) -> frozenset[ProcessId]:
-    report = [].append if told is None else told.append
-    return await bury(family, grace, 10.0, CLOCK, report)
+    sentences: list[str] = [] if told is None else told
+    return await bury(family, grace, 10.0, CLOCK, sentences.append)
 
 
 def test_a_blanked_tree_is_found_by_what_an_earlier_daemon_saw(tmp_path: Path) -> None:
