@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 from stepwarden.edge.page_reader import PageReader
 from stepwarden_proto import page
-from support.agent_process import agent_environment, engine, line_from, run_engine, short_directory
+from support.agent_process import (
+    agent_environment,
+    engine,
+    let_end,
+    line_from,
+    run_engine,
+    short_directory,
+    wait_ticks,
+)
 from support.beat_server import BeatServer
 
 STEP = """
@@ -25,6 +33,8 @@ agent.work(unfinished=1)
 agent.loop_turn()
 agent.detail("text")
 """
+
+STEP_AND_WAIT = STEP + "import sys; sys.stdin.readline()\n"
 
 
 def test_without_environment_it_does_nothing_at_all() -> None:
@@ -49,11 +59,13 @@ def test_importing_it_imports_no_grpc(tmp_path: Path) -> None:
 
 
 def test_no_supervisor_is_one_line_and_no_more(tmp_path: Path) -> None:
+    """Long enough for several tries."""
     target = f"unix:{tmp_path}/none.sock"
-    code = STEP + "import time; time.sleep(2.5)"
-    done = run_engine(code, agent_environment(target, tmp_path))
-    assert done.returncode == 0
-    lines = [line for line in done.stderr.splitlines() if line]
+    with engine(STEP_AND_WAIT, agent_environment(target, tmp_path)) as process:
+        wait_ticks(tmp_path, 4)
+        code, _, errors = let_end(process)
+    assert code == 0
+    lines = [line for line in errors.splitlines() if line]
     assert len(lines) == 1, lines
     assert str(tmp_path / "none.sock") in lines[0]
 
@@ -61,14 +73,16 @@ def test_no_supervisor_is_one_line_and_no_more(tmp_path: Path) -> None:
 def test_a_missing_page_directory_leaves_the_beats(tmp_path: Path) -> None:
     with short_directory() as folder:
         target = f"unix:{folder}/s"
-        with BeatServer(target, tmp_path / "log") as server:
-            code = STEP + "import time; time.sleep(2)"
-            done = run_engine(code, agent_environment(target, tmp_path / "missing"))
-            assert done.returncode == 0
-            assert str(tmp_path / "missing") in done.stderr
-            assert len(done.stderr.splitlines()) == 1
+        with (
+            BeatServer(target, tmp_path / "log") as server,
+            engine(STEP_AND_WAIT, agent_environment(target, tmp_path / "missing")) as process,
+        ):
             beat = server.wait_for(lambda beat: int(beat.get("steps_ended", 0)) == 51)
             assert "page" not in beat
+            code, _, errors = let_end(process)
+            assert code == 0
+            assert str(tmp_path / "missing") in errors
+            assert len(errors.splitlines()) == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -79,21 +93,26 @@ def test_an_unwritable_page_directory_is_one_line(tmp_path: Path) -> None:
     assert str(tmp_path) in done.stderr
 
 
-def test_a_target_that_makes_no_sense_is_one_line() -> None:
-    code = STEP + "import time; time.sleep(1.5)"
-    done = run_engine(code, agent_environment("no-such-scheme://\0x"[:16]))
-    assert done.returncode == 0
-    assert done.stderr.count("\n") <= 1
+def test_a_target_that_makes_no_sense_is_one_line(tmp_path: Path) -> None:
+    environment = agent_environment("no-such-scheme://\0x"[:16], tmp_path)
+    with engine(STEP_AND_WAIT, environment) as process:
+        wait_ticks(tmp_path, 3)
+        code, _, errors = let_end(process)
+    assert code == 0
+    assert errors.count("\n") <= 1
 
 
 @pytest.mark.parametrize("code", ["import os; os._exit(7)", "import sys; sys.exit(7)"])
 def test_the_exit_code_is_the_engines(code: str, tmp_path: Path) -> None:
     with short_directory() as folder:
         target = f"unix:{folder}/s"
-        with BeatServer(target, tmp_path / "log") as server:
-            wait = "import time; time.sleep(1.5)\n"
-            done = run_engine(STEP + wait + code, agent_environment(target, tmp_path))
-            assert (done.returncode, done.stderr) == (7, "")
+        with (
+            BeatServer(target, tmp_path / "log") as server,
+            engine(STEP_AND_WAIT + code, agent_environment(target, tmp_path)) as process,
+        ):
+            server.wait_for(lambda _: True)
+            ended, _, errors = let_end(process)
+            assert (ended, errors) == (7, "")
             said = [beat.get("reason") for beat in server.beats()]
             assert said[0] == "BEAT_REASON_ATTACH"
             assert ("BEAT_REASON_BYE" in said) == ("sys.exit" in code)
@@ -105,10 +124,9 @@ def test_the_exit_code_is_the_engines(code: str, tmp_path: Path) -> None:
 EXIT_SPEED = (
     STEP
     + """
-import atexit, time
-time.sleep(1.5)
+import sys, time
 print("running", flush=True)
-import sys; sys.stdin.readline()
+sys.stdin.readline()
 began = time.monotonic()
 agent.close()
 print(time.monotonic() - began, flush=True)
@@ -126,12 +144,7 @@ def test_a_frozen_supervisor_delays_neither_steps_nor_exit(tmp_path: Path) -> No
             assert line_from(process) == "running"
             server.wait_for(lambda beat: int(beat["seq"]) >= 2)
             server.freeze()
-            reader = PageReader(tmp_path)
-            tick = reader.read(time.monotonic())["0"].tick
-            until = time.monotonic() + 20
-            while reader.read(time.monotonic())["0"].tick < tick + 3:
-                assert time.monotonic() < until, "the tick stands still"
-                time.sleep(0.05)
+            wait_ticks(tmp_path, 3)
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
@@ -141,7 +154,7 @@ def test_a_frozen_supervisor_delays_neither_steps_nor_exit(tmp_path: Path) -> No
 
 
 FORK = """
-import os, sys, time
+import os, sys
 from stepwarden_agent import Agent
 agent = Agent.from_env(phase="loading")
 agent.phase("idle")
@@ -167,14 +180,19 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("wait", ["", "time.sleep(1.5)"], ids=["while importing", "connected"])
+@pytest.mark.parametrize("wait", ["", "sys.stdin.readline()"], ids=["while importing", "connected"])
 def test_a_forked_child_that_steps_gets_a_page_of_its_own(wait: str, tmp_path: Path) -> None:
     with short_directory() as folder:
         target = f"unix:{folder}/s"
         with (
-            BeatServer(target, tmp_path / "log"),
+            BeatServer(target, tmp_path / "log") as server,
             engine(FORK.replace("{wait}", wait), agent_environment(target, tmp_path)) as process,
         ):
+            assert process.stdin is not None
+            if wait:
+                server.wait_for(lambda _: True)
+                process.stdin.write("fork\n")
+                process.stdin.flush()
             _, child = line_from(process).split()
             reader = PageReader(tmp_path)
             view = reader.read(time.monotonic())["0"]
@@ -182,7 +200,6 @@ def test_a_forked_child_that_steps_gets_a_page_of_its_own(wait: str, tmp_path: P
             assert [step.num_seqs for step in view.steps] == [2]
             names = {page.page_name("0", pid) for pid in (process.pid, int(child))}
             assert {path.name for path in tmp_path.glob("*.page")} == names
-            assert process.stdin is not None
             process.stdin.write("on\n")
             process.stdin.flush()
             assert line_from(process) == "over"
@@ -206,22 +223,27 @@ def test_the_same_rank_twice_is_one_agent(tmp_path: Path) -> None:
 
 
 def test_a_child_of_multiprocessing_says_bye(tmp_path: Path) -> None:
+    go = tmp_path / "go"
     code = (
-        "import multiprocessing, time\n"
+        "import multiprocessing, os, time\n"
         "from stepwarden_agent import Agent\n"
         "def work():\n"
         "    agent = Agent.from_env('9')\n"
         "    agent.end(agent.begin(1, 1, 'decode'))\n"
-        "    time.sleep(1.5)\n"
+        f"    while not os.path.exists({str(go)!r}): time.sleep(0.02)\n"
         "child = multiprocessing.get_context('fork').Process(target=work)\n"
         "child.start(); child.join(); assert child.exitcode == 0\n"
     )
     with short_directory() as folder:
         target = f"unix:{folder}/s"
-        with BeatServer(target, tmp_path / "log") as server:
-            done = run_engine(code, agent_environment(target, tmp_path))
-            assert (done.returncode, done.stderr) == (0, "")
-            server.wait_for(lambda beat: beat.get("reason") == "BEAT_REASON_BYE", 5.0)
+        with (
+            BeatServer(target, tmp_path / "log") as server,
+            engine(code, agent_environment(target, tmp_path)) as process,
+        ):
+            server.wait_for(lambda beat: beat["rank"] == "9")
+            go.touch()
+            assert let_end(process) == (0, "", "")
+            server.wait_for(lambda beat: beat.get("reason") == "BEAT_REASON_BYE")
 
 
 def test_a_program_that_gives_way_by_exec_leaves_no_page_that_speaks_for_the_next(

@@ -2,8 +2,9 @@
 
 The invariants are in support/chaos.py, next to the model that they are checked against. The
 scripts are drawn by Hypothesis, so that a failure is shrunk to the events that matter (zeros in a
-script do nothing), and the same ones are drawn in each run. `make soak` plays others: fixed ones
-in CI, new ones anywhere else.
+script do nothing), and the same ones are drawn in each run. `make soak` plays others: some that
+are the same each time, so that it tells of the change, and as many new ones, so that each run hunts
+on new ground. It prints where the new ones begin; STEPWARDEN_SEED plays those again.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from support.chaos_script import WHAT, play
 EVENTS = 100_000
 SCRIPT_BYTES = 1200
 EXAMPLES = 280
-SEEDS_TO_SOAK = 2_500  # about 80 s of one core
-SEED_IN_CI = 20_000
+SEEDS_TO_SOAK = 1_250  # each time; about 40 s of one core
+FIXED_SEED = 20_000
 
 
 def readable(script: bytes) -> str:
@@ -83,20 +84,9 @@ def check_variety(happened: Counter[str], told: Counter[str]) -> None:
     assert sum(number for what, number in told.items() if what.startswith("transition FAILED")) > 50
 
 
-def first_seed() -> int:
-    """STEPWARDEN_SEED, to repeat a run. Without it CI plays the same scripts each time, so that it
-    tells of the change and not of luck; anybody else plays new ones.
-    """
-    told = os.environ.get("STEPWARDEN_SEED")
-    if told:
-        return int(told)
-    return SEED_IN_CI if os.environ.get("CI") == "true" else random.SystemRandom().randrange(2**32)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(600)
-def test_the_invariants_hold_through_a_million_events() -> None:
-    first = first_seed()
+def soak(first: int) -> int:
+    """Play the scripts of the seeds from `first` on; how many events that were."""
+    events = 0
     for seed in range(first, first + SEEDS_TO_SOAK):
         world = Chaos()
         try:
@@ -104,3 +94,23 @@ def test_the_invariants_hold_through_a_million_events() -> None:
         except Exception as error:
             error.add_note(f"repeat it with STEPWARDEN_SEED={seed}")
             raise
+        events += world.events
+    return events
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_the_invariants_hold_through_scripts_that_stay_the_same() -> None:
+    assert soak(FIXED_SEED) > 400_000
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_the_invariants_hold_through_scripts_that_nobody_has_played(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = os.environ.get("STEPWARDEN_SEED")
+    first = int(told) if told else random.SystemRandom().randrange(2**32)
+    with capsys.disabled():
+        print(f"\n{SEEDS_TO_SOAK} new scripts: STEPWARDEN_SEED={first} plays them again")
+    soak(first)

@@ -6,12 +6,16 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from stepwarden.edge.page_reader import PageReader
 from stepwarden_proto import page
+
+from support.waiting import wait_for
 
 # Unique on this host: a burial test beside this run must not take our engines for its own.
 INCARNATION = f"w-{uuid.uuid4().hex}"
@@ -59,6 +63,28 @@ def engine(code: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[
     finally:
         process.kill()
         process.communicate()
+
+
+def let_end(process: subprocess.Popen[str], limit: float = 60.0) -> tuple[int, str, str]:
+    """Have engine code that waits for a line go on to its end: exit code, output and errors."""
+    output, errors = process.communicate("end\n", limit)
+    return process.returncode, output, errors
+
+
+def wait_ticks(pages: Path, ticks: int, rank: str = "0") -> None:
+    """Wait until a rank's page has ticked so often: that many seconds of its own beat thread."""
+    reader = PageReader(pages)
+
+    def tick() -> int:
+        view = reader.read(time.monotonic()).get(rank)
+        return -1 if view is None else view.tick
+
+    try:
+        wait_for(lambda: tick() >= 0)
+        first = tick()
+        wait_for(lambda: tick() >= first + ticks, 20.0 + 5.0 * ticks)
+    finally:
+        reader.close()
 
 
 def line_from(process: subprocess.Popen[str]) -> str:

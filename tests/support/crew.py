@@ -28,6 +28,7 @@ from stepwarden_proto.v1 import agent_pb2, agent_pb2_grpc, supervisor_pb2
 
 from support import processes
 from support.daemon import Daemon
+from support.lateness import HostLateness
 from support.stub_control import STUB_COMMAND, StubControl
 
 Event = supervisor_pb2.Event
@@ -109,29 +110,6 @@ class Crew(Daemon):
         """What grpc.health.v1 Check answers: SERVING, NOT_SERVING, or the name of an error."""
         with health_stub(self.health_address) as asked:
             return check(asked, service)
-
-
-class HostLateness:
-    """How late this machine wakes a thread that sleeps: noise that no story is to blame for."""
-
-    def __init__(self) -> None:
-        self.worst = 0.0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            before = time.monotonic()
-            self._ended.wait(0.05)
-            self.worst = max(self.worst, time.monotonic() - before - 0.05)
 
 
 class HealthLog:
