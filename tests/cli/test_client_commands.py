@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -266,11 +265,9 @@ def test_a_wait_of_less_than_nothing_is_refused(served: Path, ask: Any, wait: st
 
 @pytest.mark.parametrize("timeout", ["-5", "0"])
 def test_a_timeout_of_nothing_is_over_at_once(served: Path, ask: Any, timeout: str) -> None:
-    began = time.monotonic()
     result = ask("status", "--socket", served, f"--timeout={timeout}")
     # An answer that is there already may be taken even so.
     assert result.code in (ExitCode.OK, ExitCode.UNREACHABLE)
-    assert time.monotonic() - began < 10.0
 
 
 def test_an_endless_timeout_is_bounded(served: Path, ask: Any) -> None:
@@ -294,12 +291,15 @@ def test_a_frozen_daemon_is_unreachable_within_the_timeout(tmp_path: Path, ask: 
             ["stop", "gemma-cpu", "--no-wait"],
             ["restart", "gemma-cpu"],
         ):
-            began = time.monotonic()
+            # That each ends at all is what counts: the limit of the test sees one that waits.
+            for timeout in ("0", "-5"):
+                assert ask(*command, "--socket", path, f"--timeout={timeout}").error == (
+                    f"stepwarden: the daemon at {path} did not answer within 0 s\n"
+                )
             assert ask(*command, "--socket", path, "--timeout", 0.001).error == (
                 f"stepwarden: the daemon at {path} did not answer within 0.001 s\n"
             )
             result = ask(*command, "--socket", path, "--timeout", 0.5)
-            assert time.monotonic() - began < 10.0
             assert result.code == ExitCode.UNREACHABLE
             assert result.error == (
                 f"stepwarden: the daemon at {path} did not answer within 0.5 s\n"

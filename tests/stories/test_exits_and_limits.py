@@ -68,11 +68,12 @@ def test_o_rstr_3_three_restarts_with_rising_gaps_then_failed_and_by_hand_again(
     """(a) and (c): max 3 restarts are a limit of 4 deaths; delays 1, 2, 4 s."""
     workers = {"dies": shell("sleep 0.1; exit 1", restart=LIMITED)}
     with Crew(workers) as crew:
-        cpu = cpu_seconds(crew.pid)
-        began = time.monotonic()
+        starting = cpu_seconds(crew.pid)
         failed = crew.wait_transition("dies", "FAILED")
-        used = cpu_seconds(crew.pid) - cpu
-        assert used / (time.monotonic() - began) < 0.05
+        used = cpu_seconds(crew.pid) - starting
+        # Less than 5 % of a core over 7 s of delays; said by what the daemon's own start takes on
+        # this machine, about 0.5 s, for a slow or busy one makes both dearer.
+        assert used < 0.6 * starting
         events = crew.events("dies")
         assert [e.to_state for e in events if e.to_state] == [
             *("STARTING", "HEALTHY", "DEAD", "RESTARTING") * 3,
