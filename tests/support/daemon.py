@@ -102,7 +102,7 @@ class Daemon:
         """Start it and wait until it answers; also again after `stop` or `kill`."""
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "stepwarden", "run", str(self.config)],
+                self.command(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -111,6 +111,10 @@ class Daemon:
                 start_new_session=True,
             )
         self._wait_until_it_answers(limit)
+
+    def command(self) -> list[str]:
+        """What starts it; a kind of daemon may be started otherwise."""
+        return [sys.executable, "-m", "stepwarden", "run", str(self.config)]
 
     def environment(self) -> dict[str, str]:
         """What the daemon, the command line and hand-started workers run with."""
@@ -228,7 +232,7 @@ class Daemon:
         """SIGTERM; exit code 0 within `limit`; not one process of it is left."""
         if self.process is not None:
             self.tree()
-            self.process.send_signal(signal.SIGTERM)
+            self.terminate()
             self._close_channel()
             try:
                 code = self.process.wait(limit)
@@ -237,6 +241,11 @@ class Daemon:
             assert code == 0, f"exit code {code}:\n{self.log_tail()}"
             self.process = None
         self.assert_nothing_left()
+
+    def terminate(self) -> None:
+        """SIGTERM to the daemon; waits for nothing."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL the daemon alone, as a crash would; its workers are left to themselves."""
