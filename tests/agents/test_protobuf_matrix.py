@@ -11,12 +11,21 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import stepwarden_agent
 import stepwarden_proto
-from support.agent_process import agent_environment, short_directory
+from support.agent_process import (
+    agent_environment,
+    engine,
+    let_end,
+    short_directory,
+    wait_ticks,
+)
 from support.beat_server import BeatServer
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(600)]
@@ -34,12 +43,12 @@ INSIDE = [
 OUTSIDE = [("3.19.6", "1.63.2"), ("5.29.5", "1.49.1")]
 
 ENGINE = """
-import sys, time
+import sys
 from stepwarden_agent import Agent
 agent = Agent.from_env()
 for n in range(30):
     agent.end(agent.begin(n, n, "decode"))
-    time.sleep(0.1)
+sys.stdin.readline()
 heavy = {"numpy", "psutil", "yaml", "pydantic", "structlog", "grpc_health", "grpc_reflection"}
 assert not heavy & set(sys.modules)
 from stepwarden_proto import ring
@@ -77,17 +86,31 @@ def environment_python(folder: Path, protobuf: str, grpcio: str) -> Path:
     return python
 
 
-def run(python: Path, target: str, pages: Path) -> subprocess.CompletedProcess[str]:
-    environment = agent_environment(target, pages)
-    environment.pop("PYTHONPATH", None)
-    return subprocess.run(
-        [str(python), "-W", "error", "-c", ENGINE],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+@dataclass(frozen=True)
+class Run:
+    """What one engine came to, and what the server heard of it."""
+
+    code: int
+    output: str
+    errors: str
+    beats: list[dict[str, Any]]
+
+
+def run(
+    python: Path, pages: Path, until: Callable[[BeatServer, subprocess.Popen[str]], object]
+) -> Run:
+    """Run the engine on `python` beside a beat server; it ends when `until` returns."""
+    with short_directory() as short:
+        target = f"unix:{short}/s"
+        environment = agent_environment(target, pages)
+        environment.pop("PYTHONPATH", None)
+        with (
+            BeatServer(target, pages / "log") as server,
+            engine(ENGINE, environment, str(python)) as process,
+        ):
+            until(server, process)
+            code, output, errors = let_end(process)
+            return Run(code, output, errors, server.beats())
 
 
 @pytest.mark.parametrize(("protobuf", "grpcio"), INSIDE)
@@ -95,13 +118,10 @@ def test_o_grpc_7_beats_over_the_whole_range(
     protobuf: str, grpcio: str, folder: Path, tmp_path: Path
 ) -> None:
     python = environment_python(folder, protobuf, grpcio)
-    with short_directory() as short:
-        target = f"unix:{short}/s"
-        with BeatServer(target, tmp_path / "log") as server:
-            done = run(python, target, tmp_path)
-            assert (done.returncode, done.stdout, done.stderr) == (0, "served\n", "")
-            server.wait_for(lambda beat: beat.get("reason") == "BEAT_REASON_BYE", 5.0)
-            assert int(server.beats()[-1]["steps_ended"]) == 30
+    done = run(python, tmp_path, lambda server, _: server.wait_for(lambda _: True))
+    assert (done.code, done.output, done.errors) == (0, "served\n", "")
+    assert done.beats[-1]["reason"] == "BEAT_REASON_BYE"
+    assert int(done.beats[-1]["steps_ended"]) == 30
 
 
 @pytest.mark.parametrize(("protobuf", "grpcio"), OUTSIDE)
@@ -109,13 +129,9 @@ def test_o_grpc_7_outside_the_range_the_engine_runs_on(
     protobuf: str, grpcio: str, folder: Path, tmp_path: Path
 ) -> None:
     python = environment_python(folder, protobuf, grpcio)
-    with short_directory() as short:
-        target = f"unix:{short}/s"
-        with BeatServer(target, tmp_path / "log") as server:
-            done = run(python, target, tmp_path)
-            assert (done.returncode, done.stdout) == (0, "served\n")
-            lines = done.stderr.splitlines()
-            assert len(lines) == 1, lines
-            assert f"protobuf {protobuf}" in lines[0]
-            assert f"grpcio {grpcio}" in lines[0]
-            assert server.beats() == []
+    done = run(python, tmp_path, lambda *_: wait_ticks(tmp_path, 3))
+    assert (done.code, done.output) == (0, "served\n")
+    (line,) = done.errors.splitlines()
+    assert f"protobuf {protobuf}" in line
+    assert f"grpcio {grpcio}" in line
+    assert done.beats == []

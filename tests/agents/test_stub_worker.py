@@ -13,6 +13,7 @@ import pytest
 from stepwarden.edge.page_reader import PageReader, PageView
 from support.agent_process import agent_environment
 from support.stub_control import STUB_COMMAND, StubControl
+from support.waiting import wait_for
 
 
 class Running:
@@ -81,20 +82,21 @@ def test_mute_stops_the_tick_and_silence_does_not(stub: Running) -> None:
     muted = stub.wait("view.tick >= 2")
     stub.wait(f"view.tick > {muted.tick}")
     stub.control.send("mute")
-    time.sleep(0.1)
-    tick = stub.wait("True").tick
-    time.sleep(1.3)
-    assert stub.wait("True").tick == tick
+
+    def stands() -> bool:
+        """For longer than a tick takes; the last one may have been under way."""
+        tick = stub.wait("True").tick
+        time.sleep(1.3)
+        return stub.wait("True").tick == tick
+
+    wait_for(stands)
 
 
 def test_signals_are_logged_and_term_can_be_ignored(stub: Running) -> None:
     stub.control.send("ignore-term")
     stub.process.send_signal(signal.SIGTERM)
     stub.process.send_signal(signal.SIGHUP)
-    until = time.monotonic() + 10
-    while len(stub.control.signals()) < 2:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for(lambda: len(stub.control.signals()) >= 2)
     assert {(entry.pid, entry.name) for entry in stub.control.signals()} == {
         (stub.process.pid, "SIGTERM"),
         (stub.process.pid, "SIGHUP"),

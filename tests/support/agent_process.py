@@ -48,10 +48,12 @@ def run_engine(
 
 
 @contextmanager
-def engine(code: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+def engine(
+    code: str, environment: dict[str, str], python: str = sys.executable
+) -> Iterator[subprocess.Popen[str]]:
     """Run `code` beside the test; its end is the block's end at the latest."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code],
+        [python, "-W", "error", "-c", code],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

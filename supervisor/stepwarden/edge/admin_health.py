@@ -9,14 +9,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from stepwarden.edge.health_messages import (
-    SERVICE,
-    SERVICE_UNKNOWN,
-    HealthCheckRequest,
-    HealthCheckResponse,
-    HealthListRequest,
-    HealthListResponse,
-)
+from stepwarden.edge.health_handlers import health_rpc_handlers
+from stepwarden.edge.health_messages import SERVICE_UNKNOWN, HealthCheckResponse
 from stepwarden.edge.health_service import list_response, not_found_text
 from stepwarden.edge.health_table import HealthTable
 
@@ -27,26 +21,7 @@ RECHECK_SECONDS = 0.5
 def health_handlers(table: HealthTable) -> Any:
     """Check, Watch and List as handlers of a grpc.aio server."""
     service = _Health(table)
-    return grpc.method_handlers_generic_handler(
-        SERVICE,
-        {
-            "Check": grpc.unary_unary_rpc_method_handler(
-                service.check,
-                request_deserializer=HealthCheckRequest.FromString,
-                response_serializer=HealthCheckResponse.SerializeToString,
-            ),
-            "Watch": grpc.unary_stream_rpc_method_handler(
-                service.watch,
-                request_deserializer=HealthCheckRequest.FromString,
-                response_serializer=HealthCheckResponse.SerializeToString,
-            ),
-            "List": grpc.unary_unary_rpc_method_handler(
-                service.list,
-                request_deserializer=HealthListRequest.FromString,
-                response_serializer=HealthListResponse.SerializeToString,
-            ),
-        },
-    )
+    return health_rpc_handlers(service.check, service.watch, service.list)
 
 
 class _Health:

@@ -15,13 +15,8 @@ import grpc
 from stepwarden_proto.channel import SERVER_OPTIONS
 
 from stepwarden.clock import Clock
-from stepwarden.edge.health_messages import (
-    SERVICE,
-    HealthCheckRequest,
-    HealthCheckResponse,
-    HealthListRequest,
-    HealthListResponse,
-)
+from stepwarden.edge.health_handlers import health_rpc_handlers
+from stepwarden.edge.health_messages import HealthCheckResponse, HealthListResponse
 from stepwarden.edge.health_table import HealthSnapshot, HealthTable
 from stepwarden.edge.health_watch import MAX_WATCHERS, WatcherHub
 from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, Target, listen
@@ -51,7 +46,8 @@ class HealthServer:
         limit = ("grpc.max_receive_message_length", MAX_REQUEST_BYTES)
         others = [option for option in SERVER_OPTIONS if option[0] != limit[0]]
         server = grpc.server(self._pool, options=[*others, limit, *LISTEN_OPTIONS])
-        server.add_generic_rpc_handlers((self._handlers(),))
+        handlers = health_rpc_handlers(self._check, _NonBlocking(self._watch), self._list)
+        server.add_generic_rpc_handlers((handlers,))
         self._server = server
         try:
             for target in self._targets:
@@ -91,29 +87,6 @@ class HealthServer:
         for listening in self.listening:
             listening.close()
         self.listening.clear()
-
-    def _handlers(self) -> grpc.GenericRpcHandler[Any, Any]:
-        watch: Any = self._watch
-        return grpc.method_handlers_generic_handler(
-            SERVICE,
-            {
-                "Check": grpc.unary_unary_rpc_method_handler(
-                    self._check,
-                    request_deserializer=HealthCheckRequest.FromString,
-                    response_serializer=HealthCheckResponse.SerializeToString,
-                ),
-                "Watch": grpc.unary_stream_rpc_method_handler(
-                    _NonBlocking(watch),
-                    request_deserializer=HealthCheckRequest.FromString,
-                    response_serializer=HealthCheckResponse.SerializeToString,
-                ),
-                "List": grpc.unary_unary_rpc_method_handler(
-                    self._list,
-                    request_deserializer=HealthListRequest.FromString,
-                    response_serializer=HealthListResponse.SerializeToString,
-                ),
-            },
-        )
 
     def _check(self, request: Any, context: grpc.ServicerContext) -> Any:
         status = self.table.status(request.service)
