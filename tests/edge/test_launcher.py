@@ -15,7 +15,7 @@ from stepwarden.edge.process_probe import alive, identify
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.signals import send
 from support.clocks import FakeClock
-from support.process_world import BASE_ENV, PATIENCE, PYTHON, run, text_of, until, world
+from support.process_world import BASE_ENV, HOLD_LEASE, PATIENCE, PYTHON, run, text_of, until, world
 
 SLEEP = "import time; time.sleep(600)"
 LOOK_AT_SELF = """
@@ -159,16 +159,6 @@ def test_a_worker_that_ends_at_once_keeps_its_exit_code() -> None:
                 assert await here.exit_of(await here.start(spec)) == Exit(code=9)
 
     run(story())
-
-
-HOLD_LEASE = """
-import fcntl, os, signal, sys, time
-signal.signal(signal.SIGIO, signal.SIG_IGN)
-fd = os.open(sys.argv[1], os.O_RDWR)
-fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-open(sys.argv[2], "w").write("held\\n")
-time.sleep(600)
-"""
 
 
 def test_a_blocked_exec_does_not_hold_the_loop(tmp_path: Path) -> None:

@@ -23,6 +23,16 @@ PATIENCE = 30.0
 PYTHON = [sys.executable, "-I", "-S"]
 BASE_ENV = {"PATH": os.environ.get("PATH", os.defpath)}
 
+HOLD_LEASE = """
+import fcntl, os, signal, sys, time
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fd = os.open(sys.argv[1], os.O_RDWR)
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+open(sys.argv[2], "w").write("held\\n")
+time.sleep(600)
+"""
+"""Run with FILE TOLD: holds a write lease on FILE, so that nobody can execute or open it."""
+
 
 class World:
     """What a test with real processes needs; everything that it started ends with it."""
