@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from stepwarden import (
 from stepwarden.config import engines
 from stepwarden.core.budget import SHIPPED
 from stepwarden.core.evidence import CpuSample, ProcessId
+from support.waiting import wait_for
 
 CPU, GPU = RpcTimeoutPolicy(Backend.CPU), RpcTimeoutPolicy(Backend.GPU)
 LIMIT = 30.0
@@ -74,18 +74,11 @@ BUSY = "while True: pass"
 ASLEEP = "time.sleep(3600)"
 
 
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.01)
-
-
 def use_cpu(process: subprocess.Popen[bytes], seconds: float) -> None:
     """Wait until a busy process has used so much more CPU."""
     handle = psutil.Process(process.pid)
     begin = sum(handle.cpu_times()[:2])
-    until(lambda: sum(handle.cpu_times()[:2]) >= begin + seconds)
+    wait_for(lambda: sum(handle.cpu_times()[:2]) >= begin + seconds)
 
 
 # The five guards (issue 2, 5a), of which the first three are arithmetic.
@@ -198,14 +191,14 @@ def test_stopped_is_dead(start: Start) -> None:
     worker = start(BUSY)
     handle = psutil.Process(worker.pid)
     worker.send_signal(signal.SIGSTOP)
-    until(lambda: handle.status() == psutil.STATUS_STOPPED)
+    wait_for(lambda: handle.status() == psutil.STATUS_STOPPED)
     assert on_rpc_timeout(worker, None) is Ruling.DEAD
 
 
 def test_ended_and_not_yet_reaped_is_dead(start: Start) -> None:
     worker = start(ASLEEP)
     os.kill(worker.pid, signal.SIGKILL)
-    until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_ZOMBIE)
+    wait_for(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_ZOMBIE)
     assert on_rpc_timeout(worker.pid, None) is Ruling.DEAD
 
 

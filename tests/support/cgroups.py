@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from stepwarden.edge.cgroup import Cgroup, own_cgroup
+
+from support.waiting import wait_for
 
 FREEZERS = (Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup/cpu,freezer"))
 PATIENCE = 10.0
@@ -58,15 +59,9 @@ def frozen(*pids: int) -> Iterator[None]:
 
 def wait_for_text(path: Path, text: str) -> None:
     """Wait until the file says so."""
-    end = time.monotonic() + PATIENCE
-    while path.read_text().strip() != text:
-        assert time.monotonic() < end, f"{path} is not {text}"
-        time.sleep(0.01)
+    wait_for(lambda: path.read_text().strip() == text, PATIENCE, f"{path} is {text}")
 
 
 def remove(group: Cgroup) -> None:
     """Remove a group once its processes are gone."""
-    end = time.monotonic() + PATIENCE
-    while not group.remove():
-        assert time.monotonic() < end, f"{group} is not empty"
-        time.sleep(0.01)
+    wait_for(group.remove, PATIENCE, f"{group} is empty")

@@ -16,38 +16,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-SHARE = "/srv/share"
-SYSTEMD = "/lib/systemd/systemd"
-TARGET = "box.target"
-ENVIRONMENT = {
-    "container": "box",
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "LANG": "C.UTF-8",
-    "HOME": "/root",
-}
+from support import systemd_init
+from support.systemd_init import ENVIRONMENT, SHARE, SYSTEMD
+from support.waiting import wait_for
+
 NAMESPACES = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
 TOOLS = ("unshare", "nsenter", "mount", "umount", "pivot_root", "systemctl")
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 POWEROFF = signal.SIGRTMIN + 4
-# Hardware, network and console of the real machine are no business of the box: it starts only
-# what stands here.
-WANTED = {
-    "sysinit.target": ("systemd-journald.service",),
-    "sockets.target": ("systemd-journald.socket", "systemd-journald-dev-log.socket"),
-}
-TARGET_UNIT = """\
-[Unit]
-Description=The box is up
-Requires=basic.target
-After=basic.target
-AllowIsolate=yes
-"""
 
 
 def missing() -> str | None:
@@ -68,14 +47,6 @@ def missing() -> str | None:
         check=False,
     )
     return f"namespaces are refused: {probe.stderr.strip()}" if probe.returncode else None
-
-
-def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    """Return as soon as `condition` holds; AssertionError naming `what` after `seconds`."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
 
 
 class SystemdBox:
@@ -145,7 +116,7 @@ class SystemdBox:
         self._outer, self._init = None, 0
         if self._group is not None:
             group = self._group
-            wait_until(lambda: _removed(group), 10, f"{group} is empty")
+            wait_for(lambda: _removed(group), 10, f"{group} is empty")
             self._group = None
 
     def _boot(self) -> None:
@@ -155,7 +126,8 @@ class SystemdBox:
         self._group = own / f"box-{os.getpid()}-{self._folder.name}"
         self._group.mkdir()
         enter_group = f"echo $$ > {self._group}/cgroup.procs && exec " + '"$@"'
-        inner = [sys.executable, "-I", str(Path(__file__).resolve()), str(self._folder)]
+        program = Path(systemd_init.__file__).resolve()
+        inner = [sys.executable, "-I", str(program), str(self._folder)]
         outer = ["unshare", *NAMESPACES, "--fork", "--kill-child", *inner]
         with (self._folder / "console.log").open("wb") as console:
             self._outer = subprocess.Popen(
@@ -165,10 +137,10 @@ class SystemdBox:
                 stderr=console,
                 start_new_session=True,
             )
-        wait_until(self._systemd_runs, 20, "systemd is PID 1 of the box")
+        wait_for(self._systemd_runs, 20, "systemd is PID 1 of the box")
         # The waiting parent is no member of the box: its pid means nothing in there.
         (own / "cgroup.procs").write_text(str(self._outer.pid))
-        wait_until(self._booted, 60, "the box has booted")
+        wait_for(self._booted, 60, "the box has booted")
 
     def _systemd_runs(self) -> bool:
         assert self._outer is not None
@@ -212,92 +184,3 @@ def _removed(group: Path) -> bool:
         except OSError:
             return False
     return True
-
-
-# From here on: the part that runs inside the new namespaces, as their PID 1, until systemd is it.
-
-
-def _mount(kind: str, target: Path, options: str = "", source: str = "") -> None:
-    target.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", kind, source or kind, str(target)]
-    subprocess.run(command + (["-o", options] if options else []), check=True)
-
-
-def _bind(source: Path, target: Path) -> None:
-    subprocess.run(["mount", "--bind", str(source), str(target)], check=True)
-
-
-def _file_systems(root: Path, scratch: Path) -> None:
-    layers = f"lowerdir=/,upperdir={scratch}/upper,workdir={scratch}/work"
-    for name in ("upper", "work"):
-        (scratch / name).mkdir()
-    _mount("overlay", root, layers)
-    _mount("proc", root / "proc")
-    # The machine's sysctls and devices are not the box's to change.
-    _bind(root / "proc/sys", root / "proc/sys")
-    subprocess.run(["mount", "-o", "remount,bind,ro", str(root / "proc/sys")], check=True)
-    _mount("sysfs", root / "sys", "ro")
-    _mount("cgroup2", root / "sys/fs/cgroup")
-    for name, options in (("run", "mode=755"), ("tmp", "mode=1777"), ("dev", "mode=755")):
-        _mount("tmpfs", root / name, options)
-    _mount("tmpfs", root / "dev/shm", "mode=1777")
-    _mount("devpts", root / "dev/pts", "newinstance,ptmxmode=0666,mode=620,gid=5")
-
-
-def _devices(dev: Path) -> None:
-    for name in DEVICES:
-        (dev / name).touch()
-        _bind(Path("/dev") / name, dev / name)
-    links = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1"}
-    for name, target in {**links, "stderr": "fd/2"}.items():
-        (dev / name).symlink_to(target)
-
-
-def _clear(folders: Iterable[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder)
-
-
-def _units(root: Path) -> None:
-    """Leave of this machine's units only what WANTED names, and boot into our own target."""
-    for top in (root / "etc/systemd/system", root / "lib/systemd/system"):
-        _clear(top.glob("*.wants"))
-        _clear(top.glob("*.requires"))
-    _clear(path for path in [root / "lib/systemd/system-generators"] if path.exists())
-    own = root / "etc/systemd/system"
-    own.mkdir(parents=True, exist_ok=True)
-    for target, units in WANTED.items():
-        wants = own / f"{target}.wants"
-        wants.mkdir()
-        for unit in units:
-            (wants / unit).symlink_to(f"/lib/systemd/system/{unit}")
-    (own / TARGET).write_text(TARGET_UNIT)
-    (root / "etc/fstab").write_text("")
-    (root / "etc/machine-id").unlink(missing_ok=True)
-    (root / "etc/machine-id").write_text("")
-    (root / "etc/hostname").write_text("box\n")
-
-
-def _become_systemd(folder: Path) -> None:
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-    scratch = folder / "scratch"
-    _mount("tmpfs", scratch, "mode=755")
-    root = scratch / "root"
-    _file_systems(root, scratch)
-    _devices(root / "dev")
-    _units(root)
-    share = root / SHARE.lstrip("/")
-    share.mkdir(parents=True, exist_ok=True)
-    _bind(folder / "share", share)
-    old = root / "run/old"
-    old.mkdir()
-    os.chdir(root)
-    subprocess.run(["pivot_root", ".", "run/old"], check=True)
-    subprocess.run(["umount", "--lazy", "/run/old"], check=True)
-    Path("/run/old").rmdir()
-    arguments = [f"--unit={TARGET}", "--show-status=no", "--log-target=journal"]
-    os.execve(SYSTEMD, [SYSTEMD, "--system", *arguments], ENVIRONMENT)
-
-
-if __name__ == "__main__":
-    _become_systemd(Path(sys.argv[1]))

@@ -12,6 +12,7 @@ from stepwarden_proto.v1 import supervisor_pb2
 from support import processes, vllm_server
 from support.daemon import Daemon
 from support.vllm_server import Client, Serving, Tree
+from support.waiting import wait_for
 
 WORKER = "vllm"
 RANK = "rank0"
@@ -31,7 +32,7 @@ class Supervised:
         self.daemon.wait_transition(WORKER, "HEALTHY", after=after, limit=vllm_server.READY_LIMIT)
         status = self.status()
         # The engine is up a moment before its HTTP server listens.
-        vllm_server.wait_until(self.client.ready, 60.0, self.daemon.log_tail)
+        wait_for(self.client.ready, 60.0, self.daemon.log_tail, every=0.1)
         # The second question of a process is the first one whose steps have the usual budget.
         assert self.client.complete("hello", 3) == 3
         return vllm_server.tree(status.pid)

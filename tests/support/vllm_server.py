@@ -14,8 +14,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Self
 import psutil
 
 from support import processes
+from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_LIMIT = 300.0  # a start takes 31 to 60 s on an idle machine
@@ -208,7 +208,13 @@ def plain(serving: Serving, log: Path, **extra_env: str) -> Iterator[subprocess.
     client = Client(serving)
     seen: list[psutil.Process] = []
     try:
-        wait_until(client.ready, READY_LIMIT, lambda: f"vLLM is not ready:\n{tail(log)}", server)
+        wait_for(
+            lambda: client.ready() or server.poll() is not None,
+            READY_LIMIT,
+            lambda: f"vLLM is not ready:\n{tail(log)}",
+            every=0.1,
+        )
+        assert server.poll() is None, f"vLLM ended:\n{tail(log)}"
         seen += tree(server.pid).all
         yield server
     finally:
@@ -217,21 +223,6 @@ def plain(serving: Serving, log: Path, **extra_env: str) -> Iterator[subprocess.
             seen += [psutil.Process(server.pid), *processes.descendants(server.pid)]
         processes.end(seen)
         server.wait(30)
-
-
-def wait_until(
-    condition: Callable[[], bool],
-    limit: float,
-    complaint: Callable[[], str],
-    server: subprocess.Popen[bytes] | None = None,
-) -> None:
-    """Wait for a condition; fail with the complaint, also where the server ends meanwhile."""
-    end = time.monotonic() + limit
-    while not condition():
-        ended = server is not None and server.poll() is not None
-        assert not ended, complaint()
-        assert time.monotonic() < end, complaint()
-        time.sleep(0.1)
 
 
 def tail(log: Path, lines: int = 40) -> str:

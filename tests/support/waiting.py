@@ -6,9 +6,19 @@ import time
 from collections.abc import Callable
 
 
-def wait_for(condition: Callable[[], object], limit: float = 20.0) -> None:
-    """Look until `condition()` is true; AssertionError after `limit` seconds."""
+def wait_for(
+    condition: Callable[[], object],
+    limit: float = 20.0,
+    what: str | Callable[[], str] = "the condition",
+    every: float = 0.01,
+) -> None:
+    """Look each `every` seconds until `condition()` is true.
+
+    AssertionError after `limit` seconds; it names `what`, which may be worked out only then.
+    """
     end = time.monotonic() + limit
     while not condition():
-        assert time.monotonic() < end, f"not true within {limit} s"
-        time.sleep(0.01)
+        if time.monotonic() >= end:
+            text = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {limit:g} s: {text}")
+        time.sleep(every)

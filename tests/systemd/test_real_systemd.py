@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from support import systemd_box
-from support.systemd_box import SHARE, SystemdBox, wait_until
+from support.systemd_box import SystemdBox
+from support.systemd_init import SHARE
+from support.waiting import wait_for
 
 pytestmark = [pytest.mark.systemd, pytest.mark.timeout(300)]
 
@@ -150,7 +152,7 @@ def sleepers(box: SystemdBox) -> list[int]:
 
 def worker_runs(box: SystemdBox) -> int:
     """Wait until the worker is there; returns its pid."""
-    wait_until(lambda: len(sleepers(box)) == 1, 20, "one worker runs")
+    wait_for(lambda: len(sleepers(box)) == 1, 20, "one worker runs")
     return sleepers(box)[0]
 
 
@@ -199,7 +201,7 @@ def test_the_loop_feeds_the_watchdog(running: SystemdBox) -> None:
         stamps.add(running.show(UNIT, name)[name])
         return len(stamps) >= 3
 
-    wait_until(several, 20, "watchdog messages arrive")
+    wait_for(several, 20, "watchdog messages arrive")
     assert running.show(UNIT, "NRestarts")["NRestarts"] == "0"
 
 
@@ -229,7 +231,7 @@ def test_o_sysd_1_a_killed_daemon_takes_its_workers_along(running: SystemdBox) -
     def replaced() -> bool:
         return main_pid(running) not in {0, daemon} and sleepers(running) not in ([], [worker])
 
-    wait_until(replaced, 40, "the service is back with a new worker")
+    wait_for(replaced, 40, "the service is back with a new worker")
     assert worker_runs(running) != worker
 
 
@@ -240,7 +242,7 @@ def test_a_daemon_that_stands_still_is_replaced(box: SystemdBox) -> None:
         daemon = main_pid(box)
         worker_runs(box)
         box.run("kill", "-STOP", str(daemon))
-        wait_until(lambda: main_pid(box) not in {0, daemon}, 40, "another daemon runs")
+        wait_for(lambda: main_pid(box) not in {0, daemon}, 40, "another daemon runs")
         worker_runs(box)
         assert box.show(UNIT, "NRestarts")["NRestarts"] == "1"
 
@@ -253,7 +255,7 @@ def test_o_sysd_1_a_grace_longer_than_the_stop_timeout_is_kept(box: SystemdBox) 
         with dropped_in(box, "TimeoutStopSec=1s"):
             box.run("systemctl", "start", UNIT)
             ready = ("test", "-e", "/var/lib/stepwarden/ready")
-            wait_until(lambda: box.run(*ready, check=False).returncode == 0, 20, "it is up")
+            wait_for(lambda: box.run(*ready, check=False).returncode == 0, 20, "it is up")
             box.run("systemctl", "stop", UNIT)
             assert box.show(UNIT, "Result")["Result"] == "success"
             box.run("test", "-e", "/var/lib/stepwarden/drained")
