@@ -6,9 +6,12 @@ import inspect
 from dataclasses import replace
 
 import pytest
-from stepwarden.core import awareness, clocks, restarts, suspicions, turn, verdict, worker
+from stepwarden.core import awareness, clocks, restarts, suspicions, turn, verdict
 from stepwarden.core.budget import Rows
+from stepwarden.core.burying import buried
+from stepwarden.core.commands import command
 from stepwarden.core.policy import HardCaps, RestartPolicy, WorkerPolicy
+from stepwarden.core.resume import resume
 from support.fake_world import LATEST, World, attach_at
 
 POLICY = WorkerPolicy(
@@ -65,9 +68,9 @@ def test_o_time_1_a_stopped_worker_stays_so() -> None:
         turn.advance,
         turn.clocks_of,
         turn.next_wake,
-        worker.initial,
-        worker.command,
-        worker.buried,
+        resume,
+        command,
+        buried,
         verdict.judge,
         suspicions.weigh,
         restarts.record_death,

@@ -36,6 +36,12 @@ UNLISTED: dict[State, set[Trigger]] = {
         T.START,
         T.ENDED,
         T.TURNED_OVER,
+        T.ADOPT,
+        T.BACK,
+        T.BACK_UNREADY,
+        T.CAME_BACK,
+        T.GIVEN_UP,
+        T.ENDED_GIVEN_UP,
     },
     S.HEALTHY: {
         T.READY,
@@ -53,6 +59,14 @@ UNLISTED: dict[State, set[Trigger]] = {
         T.START,
         T.ENDED,
         T.TURNED_OVER,
+        T.ADOPT,
+        T.BACK,
+        T.BACK_UNREADY,
+        T.NOT_LET_IN,
+        T.NOT_BACK,
+        T.CAME_BACK,
+        T.GIVEN_UP,
+        T.ENDED_GIVEN_UP,
     },
     S.UNHEALTHY: {
         T.READY,
@@ -67,6 +81,14 @@ UNLISTED: dict[State, set[Trigger]] = {
         T.START,
         T.ENDED,
         T.TURNED_OVER,
+        T.ADOPT,
+        T.BACK,
+        T.BACK_UNREADY,
+        T.NOT_LET_IN,
+        T.NOT_BACK,
+        T.CAME_BACK,
+        T.GIVEN_UP,
+        T.ENDED_GIVEN_UP,
     },
     S.DEAD: {
         T.READY,
@@ -82,6 +104,14 @@ UNLISTED: dict[State, set[Trigger]] = {
         T.START,
         T.ENDED,
         T.TURNED_OVER,
+        T.ADOPT,
+        T.BACK,
+        T.BACK_UNREADY,
+        T.NOT_LET_IN,
+        T.NOT_BACK,
+        T.CAME_BACK,
+        T.GIVEN_UP,
+        T.ENDED_GIVEN_UP,
     },
     S.RESTARTING: {
         T.READY,
@@ -100,6 +130,13 @@ UNLISTED: dict[State, set[Trigger]] = {
         T.RESTART,
         T.ENDED,
         T.TURNED_OVER,
+        T.ADOPT,
+        T.BACK,
+        T.BACK_UNREADY,
+        T.NOT_LET_IN,
+        T.NOT_BACK,
+        T.CAME_BACK,
+        T.ENDED_GIVEN_UP,
     },
     S.STOPPING: {
         T.READY,
@@ -118,6 +155,13 @@ UNLISTED: dict[State, set[Trigger]] = {
         T.STOP,
         T.RESTART,
         T.START,
+        T.ADOPT,
+        T.BACK,
+        T.BACK_UNREADY,
+        T.NOT_LET_IN,
+        T.NOT_BACK,
+        T.CAME_BACK,
+        T.GIVEN_UP,
     },
     S.STOPPED: {
         T.READY,
@@ -138,6 +182,13 @@ UNLISTED: dict[State, set[Trigger]] = {
         T.RESTART,
         T.ENDED,
         T.TURNED_OVER,
+        T.BACK,
+        T.BACK_UNREADY,
+        T.NOT_LET_IN,
+        T.NOT_BACK,
+        T.CAME_BACK,
+        T.GIVEN_UP,
+        T.ENDED_GIVEN_UP,
     },
     S.FAILED: {
         T.READY,
@@ -155,6 +206,37 @@ UNLISTED: dict[State, set[Trigger]] = {
         T.RESTART,
         T.ENDED,
         T.TURNED_OVER,
+        T.ADOPT,
+        T.BACK,
+        T.BACK_UNREADY,
+        T.NOT_LET_IN,
+        T.NOT_BACK,
+        T.GIVEN_UP,
+        T.ENDED_GIVEN_UP,
+    },
+    S.ADOPTED: {
+        T.READY,
+        T.DEADLINE_PASSED,
+        T.CLEARED,
+        T.CLEARED_UNREADY,
+        T.WINDOW_GRANTED,
+        T.CONDEMNED,
+        T.BURIED,
+        T.BURIED_UNWANTED,
+        T.BURIED_SPENT,
+        T.UNKILLABLE,
+        T.FREED,
+        T.FREED_UNWANTED,
+        T.DELAY_OVER,
+        T.START,
+        T.ENDED,
+        T.TURNED_OVER,
+        T.ADOPT,
+        T.NOT_LET_IN,
+        T.NOT_BACK,
+        T.CAME_BACK,
+        T.GIVEN_UP,
+        T.ENDED_GIVEN_UP,
     },
 }
 
@@ -201,17 +283,20 @@ def test_the_sets_of_states_do_not_overlap() -> None:
 
 def test_only_the_operator_or_freed_leftovers_end_a_rest() -> None:
     moving = {trigger for (state, trigger) in TABLE if state in RESTING}
-    assert moving <= {T.START, T.STOP, T.FREED, T.FREED_UNWANTED}
+    by_daemon = {T.ADOPT, T.CAME_BACK}  # a new daemon; the platform
+    assert moving <= {T.START, T.STOP, T.FREED, T.FREED_UNWANTED} | by_daemon
 
 
 def test_a_new_life_begins_only_where_the_old_one_is_gone() -> None:
     """STARTING is entered from states without a tree, or by the report that the tree ended."""
-    into = {pair for pair, to in TABLE.items() if to is S.STARTING and pair[0] is not S.UNHEALTHY}
+    lives = {S.UNHEALTHY, S.ADOPTED}
+    into = {pair for pair, to in TABLE.items() if to is S.STARTING and pair[0] not in lives}
     assert into == {
         (S.RESTARTING, T.DELAY_OVER),
         (S.RESTARTING, T.START),
         (S.STOPPED, T.START),
         (S.FAILED, T.START),
+        (S.FAILED, T.CAME_BACK),
         (S.STOPPING, T.TURNED_OVER),
     }
 

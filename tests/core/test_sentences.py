@@ -64,7 +64,8 @@ def test_exits(exit_: Exit, text: str) -> None:
             "was ended by signal SIGKILL (not sent by stepwarden;"
             " the kernel's out-of-memory killer uses it too)",
         ),
-        (Exit(), "ended by itself with unknown exit status"),
+        (Exit(), "has ended, and nobody could see how"),
+        (Exit(code=1, oom=True), "ended by itself with exit code 1, out of memory"),
     ],
 )
 def test_ends_say_by_whom(exit_: Exit, text: str) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from stepwarden.clock import SystemClock
 from stepwarden.config import load
+from stepwarden.core.commands import command
 from stepwarden.core.event import Event
 from stepwarden.core.lifecycle import State
-from stepwarden.core.worker import Outcome, command, initial
+from stepwarden.core.resume import resume
+from stepwarden.core.worker import Outcome
 from stepwarden.daemon import act, endings
 from stepwarden.daemon.act import Actor, Surroundings
 from stepwarden.daemon.unit import Unit
@@ -69,7 +71,7 @@ def test_a_burial_that_fails_by_our_own_fault_is_tried_again(
         around = Surroundings("unix:/nowhere", tmp_path, BASE_ENV)
         records = LifeRecords(tmp_path / "lives")
         actor = Actor(launcher, records, around, Snapshots(CLOCK), CLOCK, told.append)
-        first = initial(config.policy, CLOCK.monotonic())
+        first = resume(config.policy, CLOCK.monotonic())
         unit = Unit(config, first.state)
         loop = Loop(actor)
         actor.attach(loop, {"w": unit})

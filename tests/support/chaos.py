@@ -15,9 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
-from stepwarden.core import turn, worker
+from stepwarden.core import turn
 from stepwarden.core.action import EndTree, Spawn
 from stepwarden.core.awareness import LATE_WAKE_SECONDS, Awareness
+from stepwarden.core.burying import buried
 from stepwarden.core.clocks import live_ranks
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import (
@@ -28,6 +29,7 @@ from stepwarden.core.evidence import (
 )
 from stepwarden.core.heartbeat import BeatFacts
 from stepwarden.core.lifecycle import LIVE, State
+from stepwarden.core.resume import resume
 from stepwarden.core.verdict import Suspicion
 from stepwarden.core.worker import Outcome, WorkerState
 from stepwarden.daemon import gather
@@ -91,7 +93,7 @@ class Chaos:
         self.opened: set[tuple[str, str, int]] = set()
         self.state = WorkerState("w")
         self.expected = self.now
-        self.take(worker.initial(self.policy, self.now))
+        self.take(resume(self.policy, self.now))
 
     def ranks(self) -> Mapping[str, Rank]:
         return self.pages.ranks
@@ -215,7 +217,7 @@ class Chaos:
         self.burial_since = None
         self.tree_alive = bool(leftovers)
         spread = (self.events % 21 - 10) / 10.0
-        outcome = worker.buried(self.state, self.policy, leftovers, self.now, spread)
+        outcome = buried(self.state, self.policy, leftovers, self.now, spread)
         self.check_restart_budget(before, outcome)
         self.take(outcome)
 
@@ -315,6 +317,11 @@ class Chaos:
         """Nothing that began then lives longer than its hard cap, but for its first window."""
         held = key[0] in self.leased or (self.leased and not key[0])
         leased = self.policy.lease_cap if held else 0.0
+        rank = self.pages.ranks.get(key[0])
+        if key[1] == "step" and rank is not None and rank.page:
+            leased += self.policy.drain if rank.phase == "draining" else 0.0
+        elif key[1] == "step":  # its beats may tell of an older phase
+            leased += self.policy.drain
         known = self.known.get(key)
         first = 0.0 if known is None else known.since + known.window + self.lost(known.since)
         limit = max(began + cap + self.lost(began) + leased, first)
@@ -378,6 +385,10 @@ class Chaos:
             step = seen.ranks[event.rank].steps[0]
             began, limit = step.begin, policy.step_budget(step.num_seqs, None).seconds
             limit += self.leased_since(event.rank, began)
+        elif event.cause == "drain":
+            rank = seen.ranks[event.rank]
+            assert rank.draining
+            began, limit = rank.phase_since or 0.0, policy.drain
         elif event.cause == "lease":
             lease = seen.ranks[event.rank].lease
             assert lease is not None

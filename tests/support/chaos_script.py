@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from stepwarden.core import worker
+from stepwarden.core.burying import buried
+from stepwarden.core.commands import command
 from stepwarden.core.evidence import (
     EndedStep,
     Exit,
@@ -132,12 +133,17 @@ def thaw(world: Chaos, first: int, second: int) -> None:
 def change_phase(world: Chaos, first: int, second: int) -> None:
     rank = world.some_rank(first)
     if rank and not rank.frozen:
-        rank.phase = PHASES[second % len(PHASES)]
+        change_to(rank, PHASES[second % len(PHASES)], world.now)
+
+
+def change_to(rank: Rank, phase: str, now: float) -> None:
+    if phase != rank.phase:
+        rank.phase, rank.phase_since = phase, now
 
 
 def all_loaded(world: Chaos, first: int, second: int) -> None:
     for rank in world.pages.ranks.values():
-        rank.phase = "idle"
+        change_to(rank, "idle", world.now)
     beat_of_each(world, first, second)
 
 
@@ -216,7 +222,7 @@ def operator(world: Chaos, first: int, second: int) -> None:
     word = ("start", "restart", "start", "stop")[first % 4]
     if second > 150 and word != "start":
         return
-    outcome = worker.command(world.state, word, world.now)
+    outcome = command(world.state, word, world.now)
     if outcome.refusal is None:
         world.wanted = word != "stop"
         if world.state.lifecycle not in LIVE or word == "restart":
@@ -243,7 +249,7 @@ def burial(world: Chaos, first: int, _: int) -> None:
 def stray_report(world: Chaos, first: int, second: int) -> None:
     """A report of a burial that nobody waits for changes nothing."""
     if world.burial_since is None and not world.state.leftovers:
-        outcome = worker.buried(world.state, world.policy, frozenset(), world.now, 0.0)
+        outcome = buried(world.state, world.policy, frozenset(), world.now, 0.0)
         assert outcome.state == world.state
         assert not outcome.actions
     del first, second

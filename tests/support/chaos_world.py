@@ -33,6 +33,7 @@ _BASE = WorkerPolicy(
     heartbeat_timeout=3.0,
     window=2.0,
     lease_cap=20.0,
+    drain=4.0,
     restart=RestartPolicy(delay=1.0, max_delay=4.0, limit=3, within=30.0, stable=10.0),
 )
 POLICIES = (
@@ -58,6 +59,7 @@ class Rank:
     pid: int
     attached: float
     phase: str = "idle"
+    phase_since: float = 0.0
     page: bool = True
     frozen: bool = False
     seq: int = 0
@@ -87,7 +89,7 @@ class Rank:
             tick=self.tick,
             tick_at=self.attached,
             phase=self.phase,
-            phase_since=self.attached,
+            phase_since=self.phase_since or self.attached,
             lease=self.lease,
             work=self.work,
             steps=tuple(self.open),
@@ -112,7 +114,7 @@ class Rank:
             now=now,
             own_clock=True,
             phase=self.phase,
-            phase_since=self.attached,
+            phase_since=self.phase_since or self.attached,
             oldest=OpenStepFacts(oldest.number, oldest.begin, oldest.num_seqs or 0, phase="decode")
             if oldest
             else None,

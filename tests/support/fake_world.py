@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from stepwarden.core import turn, worker
+from stepwarden.core import turn
 from stepwarden.core.action import Spawn
 from stepwarden.core.awareness import Awareness
+from stepwarden.core.burying import buried
+from stepwarden.core.commands import command
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import (
     CpuSample,
@@ -34,6 +36,7 @@ from stepwarden.core.evidence import (
     WorkerEvidence,
 )
 from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.resume import resume
 from stepwarden.core.worker import Outcome, WorkerState
 
 CHECK_INTERVAL = 0.2
@@ -198,7 +201,7 @@ class World:
         self._paused_until = self.clock.now
         self._expected = self.clock.now
         self.state: WorkerState
-        self._take(worker.initial(policy, self.clock.now))
+        self._take(resume(policy, self.clock.now))
 
     # What a test looks at.
 
@@ -277,7 +280,7 @@ class World:
 
     def command(self, at: float, word: str) -> None:
         """The operator says start, stop or restart."""
-        self.at(at, lambda: self._take(worker.command(self.state, word, self.clock.now)))
+        self.at(at, lambda: self._take(command(self.state, word, self.clock.now)))
 
     def pause(self, at: float, seconds: float) -> None:
         """The loop stands still for a while; the worker does not."""
@@ -337,9 +340,7 @@ class World:
     def bury(self) -> None:
         """Its tree has been ended, all but `leftovers`."""
         self.life.gone = not self.leftovers
-        self._take(
-            worker.buried(self.state, self.policy, self.leftovers, self.clock.now, spread=0.0)
-        )
+        self._take(buried(self.state, self.policy, self.leftovers, self.clock.now, spread=0.0))
 
     def _plan(self) -> None:
         now = self.clock.now

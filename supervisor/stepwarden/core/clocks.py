@@ -12,6 +12,8 @@ of them together up to the cap.
                the step has its own deadline
     lease      from its begin, for a lease that is still held
     scheduler  requests wait in the engine core and no step begins on any rank
+    drain      from the instant a rank says that it is draining; meanwhile the deadlines of its
+               steps are pushed out, by the drain budget at most
 """
 
 from __future__ import annotations
@@ -34,9 +36,12 @@ class Cause(StrEnum):
     HEARTBEAT = "heartbeat"
     LEASE = "lease"
     SCHEDULER = "scheduler"
+    DRAIN = "drain"
     EXIT = "exit"  # the main process ended
     RANK_EXIT = "rank_exit"  # an attached rank ended without a bye
     SPAWN = "spawn"  # it could not be started
+    GATE = "gate"  # what it needs before a start did not become free
+    PLATFORM = "platform"  # whoever starts it did not
 
 
 Leases = tuple[Lease, ...]
@@ -103,6 +108,8 @@ def live_ranks(evidence: WorkerEvidence) -> dict[str, RankEvidence]:
 
 def _all_clocks(scene: Scene) -> Iterator[RunningClock]:
     ranks = live_ranks(scene.evidence)
+    if scene.evidence.held:
+        return  # nothing has been started that could be late
     if not scene.ready:
         yield from _worker_startup(scene, ranks)
     for name, rank in ranks.items():
@@ -130,14 +137,34 @@ def _startup(scene: Scene, subject: str, began: float, leases: Leases) -> Runnin
 
 
 def _rank_clocks(scene: Scene, name: str, rank: RankEvidence) -> Iterator[RunningClock]:
+    if rank.draining:
+        yield _drain(scene, name, rank)
     if rank.oldest is not None:
-        clock = _step(scene, name, rank.oldest, rank.leases)
+        clock = _step(scene, name, rank, rank.oldest)
         yield replace(clock, later_ended=rank.later_ended)
     if rank.oldest is None or not rank.page_readable:
         limit = _heartbeat_limit(scene.policy)
         yield _clock(scene, name, Cause.HEARTBEAT, last_sign(rank), limit, rank.leases)
     if rank.lease is not None:
         yield _lease(scene, name, rank.lease)
+
+
+def _drain(scene: Scene, name: str, rank: RankEvidence) -> RunningClock:
+    began, seconds = _drains_since(rank), scene.policy.drain
+    limit = _Limit(seconds, scene.policy.step_cap(seconds), f"drain budget {seconds:g} s")
+    return _clock(scene, name, Cause.DRAIN, began, limit, rank.leases)
+
+
+def _drains_since(rank: RankEvidence) -> float:
+    return rank.attached_at if rank.phase_since is None else rank.phase_since
+
+
+def _drain_push(scene: Scene, rank: RankEvidence, began: float) -> float:
+    """By how much draining pushes out a step's clock that began then."""
+    if not rank.draining:
+        return 0.0
+    since = _drains_since(rank)
+    return elapsed(max(began, since), since + scene.policy.drain)
 
 
 def _heartbeat_limit(policy: WorkerPolicy) -> _Limit:
@@ -151,7 +178,7 @@ def last_sign(rank: RankEvidence) -> float:
     return max(sign for sign in signs if sign is not None)
 
 
-def _step(scene: Scene, name: str, step: Step, leases: Leases) -> RunningClock:
+def _step(scene: Scene, name: str, rank: RankEvidence, step: Step) -> RunningClock:
     policy = scene.policy
     budget = policy.step_budget(step.num_seqs, step.num_tokens)
     seconds, text = budget.seconds, budget.arithmetic
@@ -159,7 +186,13 @@ def _step(scene: Scene, name: str, step: Step, leases: Leases) -> RunningClock:
         # The first step of a process captures graphs and compiles kernels.
         seconds, text = policy.first_step, f"first step allowance {policy.first_step:g} s"
     limit = _Limit(seconds, policy.step_cap(seconds), text)
-    return _clock(scene, name, Cause.STEP, step.begin, limit, leases, step)
+    clock = _clock(scene, name, Cause.STEP, step.begin, limit, rank.leases, step)
+    return _pushed(clock, _drain_push(scene, rank, step.begin))
+
+
+def _pushed(clock: RunningClock, seconds: float) -> RunningClock:
+    at = None if clock.deadline.at is None else clock.deadline.at + seconds
+    return replace(clock, deadline=Deadline(at), cap_at=clock.cap_at + seconds)
 
 
 def _lease(scene: Scene, name: str, lease: Lease) -> RunningClock:
@@ -180,8 +213,8 @@ def _no_agent_left(scene: Scene) -> RunningClock:
 
 
 def _scheduler(scene: Scene, ranks: dict[str, RankEvidence]) -> Iterator[RunningClock]:
-    if any(rank.steps for rank in ranks.values()):
-        return  # the open step has its own deadline
+    if any(rank.steps or rank.draining for rank in ranks.values()):
+        return  # the open step, or the drain, has its own deadline
     stepped = [rank.stepped_at for rank in ranks.values() if rank.stepped_at is not None]
     first = all(rank.steps_begun == 0 for rank in ranks.values())
     for name, rank in ranks.items():

@@ -24,6 +24,8 @@ class Kind(StrEnum):
     OVER_ROWS = "over_rows"  # a batch beyond the configured rows or an unknown one, once
     LEFT_OPEN = "left_open"  # a step is open while later ones ended: was its end never reported?
     SUPERVISOR_PAUSED = "supervisor_paused"  # our own loop stood still
+    HELD = "held"  # a life has begun and waits for something before its process is started
+    ADOPTED_UNSEEN = "adopted_unseen"  # an adopted life of which nothing is seen
     OPERATOR = "operator"  # a command was taken
     DAEMON = "daemon"  # the daemon itself started, stopped, had trouble
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from stepwarden_proto.page import STARTUP_PHASES
 
+DRAINING = "draining"
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ProcessId:
@@ -74,10 +76,14 @@ class CpuSample:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended: an exit code, or a signal number; both None where nobody can know."""
+    """How a process ended: an exit code, or a signal number; both None where nobody can know.
+
+    `oom`: the kernel's counter says that memory ran out in its control group.
+    """
 
     code: int | None = None
     signal: int | None = None
+    oom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,7 @@ class RankEvidence:
     attached_at: float
     process: ProcessId | None = None
     phase: str = "unknown"
+    phase_since: float | None = None
     beat_at: float | None = None
     moved_at: float | None = None
     stepped_at: float | None = None
@@ -133,13 +140,21 @@ class RankEvidence:
         """True while it loads, compiles or warms up."""
         return self.phase in STARTUP_PHASES
 
+    @property
+    def draining(self) -> bool:
+        """True while it finishes what it has and takes nothing new."""
+        return self.phase == DRAINING
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerEvidence:
     """What is known of one worker's present incarnation.
 
     `exit`: its main process ended so. `spawn_error`: it could not be started, and why.
-    `tree`: CPU of the whole tree, for causes that belong to no rank.
+    `tree`: CPU of the whole tree, for causes that belong to no rank. `held`: why it has not been
+    started yet (another worker, a gate, the platform), "" once it was; `shut`: why it will not be.
+    `spawned_at`: when it was started, where that was later than its life began. `probe_ok`: the
+    probe of its own port has passed.
     """
 
     ranks: Mapping[str, RankEvidence] = field(default_factory=dict)
@@ -147,3 +162,7 @@ class WorkerEvidence:
     exit: Exit | None = None
     spawn_error: str | None = None
     tree: CpuSample | None = None
+    held: str = ""
+    shut: str = ""
+    spawned_at: float | None = None
+    probe_ok: bool = False

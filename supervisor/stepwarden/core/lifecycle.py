@@ -7,8 +7,9 @@
     RESTARTING   the tree is confirmed gone; the delay before the next life runs
     STOPPING     the operator said stop (or restart); its tree is being ended
     STOPPED      no process, and none wanted
-    FAILED       no process wanted any more: the restart budget is spent, or what is left of the
-                 old tree cannot be killed
+    FAILED       no process wanted any more: the restart budget is spent, what is left of the old
+                 tree cannot be killed, a gate did not open, or the platform did not bring it back
+    ADOPTED      an earlier daemon started it and it runs on; what it does is not known yet
 
 This file owns the rules. A pair of state and trigger that the table does not list stays put, and
 tests/core/test_lifecycle.py names each such pair. The picture in the docs is printed from here.
@@ -30,6 +31,7 @@ class State(StrEnum):
     STOPPING = "STOPPING"
     STOPPED = "STOPPED"
     FAILED = "FAILED"
+    ADOPTED = "ADOPTED"
 
 
 class Trigger(StrEnum):
@@ -54,6 +56,14 @@ class Trigger(StrEnum):
     START = "operator: start"
     ENDED = "tree ended as asked"
     TURNED_OVER = "tree ended, restart was asked"
+    ADOPT = "a daemon starts and finds it alive"
+    BACK = "its agent or page shows what it does"
+    BACK_UNREADY = "seen again, not ready yet"
+    NOT_LET_IN = "its gate stays shut"
+    NOT_BACK = "the platform did not start it in time"
+    CAME_BACK = "the platform has started it at last"
+    GIVEN_UP = "restart budget of its group spent"
+    ENDED_GIVEN_UP = "tree ended, its group has given up"
 
 
 S, T = State, Trigger
@@ -92,10 +102,21 @@ TABLE: dict[tuple[State, Trigger], State] = {
     (S.RESTARTING, T.START): S.STARTING,
     (S.STOPPED, T.START): S.STARTING,
     (S.FAILED, T.START): S.STARTING,
+    (S.STOPPED, T.ADOPT): S.ADOPTED,
+    (S.ADOPTED, T.BACK): S.HEALTHY,
+    (S.ADOPTED, T.BACK_UNREADY): S.STARTING,
+    (S.ADOPTED, T.GONE): S.DEAD,
+    (S.ADOPTED, T.STOP): S.STOPPING,
+    (S.ADOPTED, T.RESTART): S.STOPPING,
+    (S.STARTING, T.NOT_LET_IN): S.FAILED,
+    (S.STARTING, T.NOT_BACK): S.FAILED,
+    (S.FAILED, T.CAME_BACK): S.STARTING,
+    (S.RESTARTING, T.GIVEN_UP): S.FAILED,
+    (S.STOPPING, T.ENDED_GIVEN_UP): S.FAILED,
 }
 
-LIVE = frozenset({State.STARTING, State.HEALTHY, State.UNHEALTHY})
-"""States in which the judge looks at a worker."""
+LIVE = frozenset({State.STARTING, State.HEALTHY, State.UNHEALTHY, State.ADOPTED})
+"""States in which the loop looks at a worker."""
 
 ENDING = frozenset({State.DEAD, State.STOPPING})
 """States in which its tree is being ended; the judge sleeps."""

@@ -20,7 +20,11 @@ def seconds(value: float) -> str:
 
 
 def describe_exit(exit_: Exit) -> str:
-    """`exit code 0`, `signal SIGSEGV`, or that nobody can know."""
+    """`exit code 0`, `signal SIGSEGV`, or that nobody can know; out of memory where it is known."""
+    return _status(exit_) + (", out of memory" if exit_.oom else "")
+
+
+def _status(exit_: Exit) -> str:
     if exit_.signal is not None:
         try:
             return f"signal {signal.Signals(exit_.signal).name}"
@@ -32,6 +36,8 @@ def describe_exit(exit_: Exit) -> str:
 def ended(exit_: Exit) -> str:
     """How a process ended that we have sent no signal: by itself, or by a signal of somebody."""
     how = describe_exit(exit_)
+    if exit_.code is None and exit_.signal is None:
+        return "has ended, and nobody could see how"
     if exit_.signal is None:
         return f"ended by itself with {how}"
     if how == "signal SIGKILL":

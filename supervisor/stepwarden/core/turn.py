@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stepwarden.core import lifecycle, sentences
+from stepwarden.core.adopted import adopted
 from stepwarden.core.awareness import Awareness
 from stepwarden.core.budget import Rows
 from stepwarden.core.clocks import (
@@ -20,8 +21,10 @@ from stepwarden.core.event import Kind
 from stepwarden.core.evidence import Exit, RankEvidence, WorkerEvidence
 from stepwarden.core.left_open import warn_left_open
 from stepwarden.core.lifecycle import State, Trigger
-from stepwarden.core.policy import AGENT_REQUIRED, WorkerPolicy
+from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.readiness import came_up, ready_now, ready_sentence
 from stepwarden.core.suspicions import weigh, well_until
+from stepwarden.core.unbegun import begun, failed_in_vain, held
 from stepwarden.core.worker import Outcome, WorkerState, begin_life, die
 
 HEARTBEAT_SECONDS = 1.0
@@ -39,11 +42,11 @@ def clocks_of(
     now: float,
 ) -> tuple[RunningClock, ...]:
     """Every clock that runs for this worker; none for one that is not live."""
-    if state.lifecycle not in lifecycle.LIVE:
+    if state.lifecycle not in lifecycle.LIVE or state.lifecycle is State.ADOPTED:
         return ()
-    came_up = _came_up(state, evidence)
-    ready = state.ready or _ready_now(policy, evidence, came_up)
-    return running_clocks(Scene(policy, evidence, state.spawned_at, ready, came_up, awareness, now))
+    up = came_up(state, evidence)
+    ready = state.ready or ready_now(policy, evidence, up)
+    return running_clocks(Scene(policy, evidence, state.spawned_at, ready, up, awareness, now))
 
 
 def late_subjects(clocks: tuple[RunningClock, ...], now: float) -> frozenset[str]:
@@ -87,9 +90,29 @@ def advance(
     outcome = Outcome(state)
     if state.lifecycle is State.RESTARTING and state.restart_at.passed(now):
         begin_life(outcome, Trigger.DELAY_OVER, now, "started again after its delay")
+    elif state.lifecycle is State.FAILED and policy.attached:
+        failed_in_vain(outcome, evidence, now)
     elif state.lifecycle in lifecycle.LIVE and not _gone(outcome, policy, evidence, now):
-        _live(outcome, policy, evidence, awareness, now)
+        _living(outcome, policy, evidence, awareness, now)
     return outcome
+
+
+def _living(
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    awareness: Awareness,
+    now: float,
+) -> None:
+    if outcome.state.lifecycle is State.ADOPTED:
+        adopted(outcome, policy, evidence, now)
+    elif evidence.shut:
+        outcome.move(Trigger.NOT_LET_IN, now, evidence.shut, Cause.GATE)
+    elif evidence.held:
+        held(outcome, policy, evidence, awareness, now)
+    else:
+        begun(outcome, evidence)
+        _live(outcome, policy, evidence, awareness, now)
 
 
 def _gone(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, now: float) -> bool:
@@ -147,33 +170,15 @@ def _live(
     now: float,
 ) -> None:
     clocks = clocks_of(outcome.state, policy, evidence, awareness, now)
-    outcome.state = replace(outcome.state, came_up=_came_up(outcome.state, evidence))
+    outcome.state = replace(outcome.state, came_up=came_up(outcome.state, evidence))
     _note_silence(outcome, policy, evidence, awareness, now)
     _warn_rows(outcome, policy, clocks)
     warn_left_open(outcome, clocks, now)
-    if not outcome.state.ready and _ready_now(policy, evidence, outcome.state.came_up):
+    if not outcome.state.ready and ready_now(policy, evidence, outcome.state.came_up):
         outcome.state = replace(outcome.state, ready_at=now)
-        outcome.move(Trigger.READY, now, _ready_sentence(evidence))
+        outcome.move(Trigger.READY, now, ready_sentence(policy, evidence))
     passed = {clock.key: clock for clock in clocks if clock.deadline.passed(now)}
     weigh(outcome, policy, evidence, awareness, passed, now)
-
-
-def _came_up(state: WorkerState, evidence: WorkerEvidence) -> frozenset[str]:
-    """Ranks past loading. One that said bye has to come up again should it ever return."""
-    ranks = live_ranks(evidence)
-    return frozenset(n for n, r in ranks.items() if n in state.came_up or not r.starting_up)
-
-
-def _ready_now(policy: WorkerPolicy, evidence: WorkerEvidence, came_up: frozenset[str]) -> bool:
-    ranks = live_ranks(evidence)
-    if policy.agent == AGENT_REQUIRED and not ranks:
-        return False
-    return evidence.main is not None and all(name in came_up for name in ranks)
-
-
-def _ready_sentence(evidence: WorkerEvidence) -> str:
-    names = live_ranks(evidence)
-    return f"ready: {sentences.attached(names)}" if names else "its process runs"
 
 
 def _note_silence(

@@ -15,10 +15,11 @@ from stepwarden_proto import page
 
 from stepwarden.clock import Clock
 from stepwarden.core.action import Action, Spawn
+from stepwarden.core.burying import buried
 from stepwarden.core.deadline import clamp_timeout
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import Exit, ProcessId
-from stepwarden.core.worker import Outcome, buried
+from stepwarden.core.worker import Outcome
 from stepwarden.daemon.endings import Endings
 from stepwarden.daemon.life import Life, new_name, number_in
 from stepwarden.daemon.unit import Unit

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from stepwarden.clock import Clock
 from stepwarden.core.clocks import Cause, RunningClock
+from stepwarden.core.commands import command
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.evidence import RankEvidence
 from stepwarden.core.lifecycle import LIVE, State
 from stepwarden.core.sentences import seconds
-from stepwarden.core.worker import command
 from stepwarden.daemon import gather
 from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.daemon.loop import VerdictLoop

@@ -224,6 +224,7 @@ def _rank(memory: RankMemory) -> RankEvidence:
         return replace(
             evidence,
             phase=page.phase,
+            phase_since=page.phase_since,
             page_readable=True,
             steps=page.steps,
             steps_begun=page.steps_begun,
@@ -238,6 +239,7 @@ def _rank(memory: RankMemory) -> RankEvidence:
     return replace(
         evidence,
         phase=beats.phase,
+        phase_since=beats.phase_since,
         steps=beats.steps,
         steps_begun=beats.steps_begun,
         steps_ended=beats.steps_ended,

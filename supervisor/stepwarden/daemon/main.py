@@ -16,10 +16,12 @@ from collections.abc import Sequence
 from stepwarden import __version__
 from stepwarden.clock import Clock, SystemClock
 from stepwarden.config import Config
+from stepwarden.core.commands import end_with_daemon
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.heartbeat import BeatFacts
 from stepwarden.core.lifecycle import RESTING
-from stepwarden.core.worker import WorkerState, command, initial
+from stepwarden.core.resume import Found, resume
+from stepwarden.core.worker import WorkerState
 from stepwarden.daemon import gather
 from stepwarden.daemon.act import Actor, Surroundings
 from stepwarden.daemon.backend import Backend
@@ -139,8 +141,8 @@ class Daemon:
         now = self._clock.monotonic()
         for name, unit in self._units.items():
             last = max(self._journal.incarnations.get(name, 0), inherited.get(name, 0))
-            left = name in inherited
-            outcome = initial(unit.policy, now, left_behind=left, incarnation=last)
+            left = Found.REST if name in inherited else Found.NOTHING
+            outcome = resume(unit.policy, now, found=left, incarnation=last)
             self._loop.apply(unit, outcome, now)
         self._backend.closed = ""
         self._reporter.turned(now)
@@ -161,7 +163,7 @@ class Daemon:
         self._notifier.extend_timeout(longest + 2 * KILL_WAIT_SECONDS)
         now = self._clock.monotonic()
         for unit in self._units.values():
-            told = command(unit.state, "stop", now, by="the ending supervisor")
+            told = end_with_daemon(unit.state, now)
             self._loop.apply(unit, told, now)
         while not self._all_rest():
             await self._reporter.next_change()

@@ -1,0 +1,122 @@
+"""What follows when a worker's tree has been ended: another life, a rest, or the operator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stepwarden.core import lifecycle, restarts, sentences
+from stepwarden.core.deadline import Deadline
+from stepwarden.core.event import Kind
+from stepwarden.core.evidence import ProcessId
+from stepwarden.core.lifecycle import State, Trigger
+from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.worker import Outcome, WorkerState, begin_life
+
+
+def buried(
+    state: WorkerState,
+    policy: WorkerPolicy,
+    leftovers: frozenset[ProcessId],
+    now: float,
+    spread: float,
+) -> Outcome:
+    """The tree of the present life has been ended, all but `leftovers`.
+
+    `spread` in -1..1 is the luck of the draw for the restart delay. A report for a worker whose
+    tree is not being ended, and of which nothing was left, is an old one and changes nothing.
+    """
+    if state.lifecycle not in lifecycle.ENDING and not state.leftovers:
+        return Outcome(state)
+    outcome = Outcome(replace(state, leftovers=leftovers))
+    if leftovers:
+        _stuck(outcome, leftovers, now)
+    elif state.lifecycle is State.STOPPING and state.give_up:
+        outcome.move(Trigger.ENDED_GIVEN_UP, now, f"{state.give_up}; every process is gone")
+    elif state.lifecycle is State.STOPPING and state.restart_wanted:
+        begin_life(outcome, Trigger.TURNED_OVER, now, "every process is gone; started again")
+    elif state.lifecycle is State.STOPPING:
+        outcome.move(Trigger.ENDED, now, f"{state.sentence}; every process is gone")
+    elif state.lifecycle is State.DEAD:
+        _after_burial(outcome, policy, now, spread)
+    elif state.lifecycle is State.FAILED:
+        _freed(outcome, policy, now, spread)
+    return outcome
+
+
+def _stuck(outcome: Outcome, leftovers: frozenset[ProcessId], now: float) -> None:
+    pids = ", ".join(str(process.pid) for process in sorted(leftovers))
+    outcome.move(
+        Trigger.UNKILLABLE,
+        now,
+        f"leftover pids {pids} do not end, not even by KILL; nothing is started beside them",
+        cause="unkillable",
+        leftovers=pids,
+    )
+
+
+def _freed(outcome: Outcome, policy: WorkerPolicy, now: float, spread: float) -> None:
+    """What could not be killed is gone at last: do what was to be done then."""
+    state = outcome.state
+    unwanted = not restarts.wants_restart(policy.restart, state.clean_exit)
+    if state.stop_wanted or (unwanted and not state.restart_wanted):
+        text = "every process is gone at last; not started again"
+        outcome.move(Trigger.FREED_UNWANTED, now, text)
+    elif restarts.spent(state.ledger, policy.restart, now):
+        # It stays FAILED; what changes is the reason, and that the operator may start it.
+        text = _gave_up(state, policy, now)
+        outcome.state = replace(state, sentence=text)
+        outcome.note(Kind.BURIAL, f"every process is gone at last; {text}")
+    else:
+        _delay_restart(outcome, policy, now, spread, Trigger.FREED)
+
+
+def _after_burial(outcome: Outcome, policy: WorkerPolicy, now: float, spread: float) -> None:
+    state = outcome.state
+    if state.give_up:
+        text = f"{state.give_up}{_last(state)}"
+        outcome.move(Trigger.BURIED_SPENT, now, text, state.cause)
+    elif policy.attached and policy.restart.on == "never":
+        _await_platform(outcome, policy, now)
+    elif not restarts.wants_restart(policy.restart, state.clean_exit):
+        text = f"every process is gone; not started again, restart.on is {policy.restart.on}"
+        text += _last(state)
+        outcome.move(Trigger.BURIED_UNWANTED, now, text, state.cause)
+    elif restarts.spent(state.ledger, policy.restart, now):
+        text = _gave_up(state, policy, now)
+        outcome.move(Trigger.BURIED_SPENT, now, text, state.cause)
+    elif policy.attached:
+        _await_platform(outcome, policy, now)
+    else:
+        _delay_restart(outcome, policy, now, spread, Trigger.BURIED)
+
+
+def _await_platform(outcome: Outcome, policy: WorkerPolicy, now: float) -> None:
+    """Something else starts it again; its next life begins with the wait for that."""
+    wait = sentences.seconds(policy.expect_external)
+    text = f"every process is gone; whoever started it has {wait} to start it again"
+    text += _last(outcome.state)
+    outcome.state = replace(outcome.state, restart_at=Deadline(now))
+    outcome.move(Trigger.BURIED, now, text, outcome.state.cause)
+
+
+def _gave_up(state: WorkerState, policy: WorkerPolicy, now: float) -> str:
+    used = state.ledger.used(policy.restart, now)
+    return f"gave up after {used} deaths (restart.limit {policy.restart.limit}){_last(state)}"
+
+
+def _last(state: WorkerState) -> str:
+    return f"; last: {state.last_death}" if state.last_death else ""
+
+
+def _delay_restart(
+    outcome: Outcome, policy: WorkerPolicy, now: float, spread: float, trigger: Trigger
+) -> None:
+    state = outcome.state
+    used = state.ledger.used(policy.restart, now)
+    wait = restarts.delay(state.ledger, policy.restart, spread)
+    outcome.state = replace(state, restart_at=Deadline.after(now, wait))
+    text = (
+        f"every process is gone; next start in {sentences.seconds(wait)},"
+        f" {used} of {policy.restart.limit} deaths used{_last(state)}"
+    )
+    outcome.move(trigger, now, text, state.cause, delay=wait)

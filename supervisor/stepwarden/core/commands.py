@@ -1,0 +1,92 @@
+"""What others say to a worker: the operator, its group, the daemon that ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stepwarden.core import lifecycle
+from stepwarden.core.action import EndTree
+from stepwarden.core.event import Kind
+from stepwarden.core.lifecycle import State, Trigger
+from stepwarden.core.restarts import Ledger
+from stepwarden.core.worker import Outcome, WorkerState, begin_life
+
+
+def command(state: WorkerState, word: str, now: float, by: str = "the operator") -> Outcome:
+    """The operator says `start`, `stop` or `restart`; this stays his wish until he says another."""
+    outcome = _told(state, word, now, by)
+    if outcome.refusal is None:
+        outcome.state = replace(outcome.state, wish="down" if word == "stop" else "up")
+    return outcome
+
+
+def end_with_daemon(state: WorkerState, now: float) -> Outcome:
+    """The daemon ends and takes the worker with it; nobody wished that it stay down."""
+    return _told(state, "stop", now, "the ending supervisor")
+
+
+def regroup(state: WorkerState, now: float, sentence: str) -> Outcome:
+    """Its group starts again: end its tree and begin a new life. No death is counted."""
+    outcome = Outcome(state)
+    if state.lifecycle in lifecycle.LIVE:
+        outcome.state = replace(state, restart_wanted=True, suspicions=())
+        outcome.move(Trigger.RESTART, now, sentence)
+        outcome.actions.append(EndTree(state.incarnation))
+    return outcome
+
+
+def give_up(state: WorkerState, now: float, sentence: str) -> Outcome:
+    """The restart budget of its group is spent: it ends in FAILED, now or when its tree is gone."""
+    outcome = Outcome(state)
+    if state.lifecycle is State.RESTARTING:
+        outcome.move(Trigger.GIVEN_UP, now, sentence)
+    elif state.lifecycle in lifecycle.LIVE:
+        outcome.state = replace(state, give_up=sentence, restart_wanted=False, suspicions=())
+        outcome.move(Trigger.STOP, now, sentence)
+        outcome.actions.append(EndTree(state.incarnation))
+    elif state.lifecycle in lifecycle.ENDING and not state.stop_wanted:
+        outcome.state = replace(state, give_up=sentence, restart_wanted=False)
+    return outcome
+
+
+def _told(state: WorkerState, word: str, now: float, by: str) -> Outcome:
+    outcome = Outcome(state)
+    if word != "stop" and state.leftovers:
+        pids = ", ".join(str(process.pid) for process in sorted(state.leftovers))
+        outcome.refusal = f"processes of its last life cannot be killed: {pids}"
+        return outcome
+    outcome.note(Kind.OPERATOR, f"{by} says {word}")
+    {"start": _start, "stop": _stop, "restart": _restart}[word](outcome, now, by)
+    return outcome
+
+
+def _start(outcome: Outcome, now: float, by: str) -> None:
+    state = outcome.state
+    if state.lifecycle is State.STOPPING:
+        outcome.state = replace(
+            state, restart_wanted=True, stop_wanted=False, give_up="", ledger=Ledger()
+        )
+    elif state.lifecycle is State.DEAD:
+        _restart(outcome, now, by)
+    elif state.lifecycle in lifecycle.RESTING or state.lifecycle is State.RESTARTING:
+        outcome.state = replace(state, ledger=Ledger())
+        begin_life(outcome, Trigger.START, now, f"started by {by}")
+
+
+def _stop(outcome: Outcome, now: float, by: str) -> None:
+    state = outcome.state
+    outcome.state = replace(state, restart_wanted=False, stop_wanted=True, suspicions=())
+    moved = outcome.move(Trigger.STOP, now, f"stopped by {by}")
+    if moved and state.lifecycle in lifecycle.LIVE:
+        outcome.actions.append(EndTree(state.incarnation))
+
+
+def _restart(outcome: Outcome, now: float, by: str) -> None:
+    state = outcome.state
+    if state.lifecycle not in lifecycle.LIVE | {State.DEAD}:
+        _start(outcome, now, by)
+        return
+    outcome.state = replace(state, restart_wanted=True, ledger=Ledger(), suspicions=())
+    outcome.move(Trigger.RESTART, now, f"restart asked for by {by}")
+    if state.lifecycle in lifecycle.LIVE:
+        outcome.actions.append(EndTree(state.incarnation))
