@@ -12,6 +12,7 @@ of them together up to the cap.
                the step has its own deadline
     lease      from its begin, for a lease that is still held
     scheduler  requests wait in the engine core and no step begins on any rank
+    progress   the worker's own counter stands still while its gauge says that work is there
     drain      from the instant a rank says that it is draining; meanwhile the deadlines of its
                steps are pushed out, by the drain budget at most
 """
@@ -36,6 +37,7 @@ class Cause(StrEnum):
     HEARTBEAT = "heartbeat"
     LEASE = "lease"
     SCHEDULER = "scheduler"
+    PROGRESS = "progress"
     DRAIN = "drain"
     EXIT = "exit"  # the main process ended
     RANK_EXIT = "rank_exit"  # an attached rank ended without a bye
@@ -121,6 +123,7 @@ def _all_clocks(scene: Scene) -> Iterator[RunningClock]:
         yield _no_agent_left(scene)
     if scene.ready:
         yield from _scheduler(scene, ranks)
+        yield from _progress(scene)
 
 
 def _worker_startup(scene: Scene, ranks: dict[str, RankEvidence]) -> Iterator[RunningClock]:
@@ -226,6 +229,15 @@ def _scheduler(scene: Scene, ranks: dict[str, RankEvidence]) -> Iterator[Running
         began = max([rank.work.since, *stepped])
         limit = _Limit(seconds, scene.policy.step_cap(seconds), text)
         yield _clock(scene, name, Cause.SCHEDULER, began, limit, rank.leases)
+
+
+def _progress(scene: Scene) -> Iterator[RunningClock]:
+    seen, seconds = scene.evidence.progress, scene.policy.progress_budget
+    if seconds is None or seen is None or seen.work_since is None or seen.counter is None:
+        return
+    limit = _Limit(seconds, scene.policy.step_cap(seconds), f"progress budget {seconds:g} s")
+    began = max(seen.moved_at, seen.work_since)
+    yield _clock(scene, WORKER, Cause.PROGRESS, began, limit, ())
 
 
 def _clock(

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from stepwarden_proto.page import STARTUP_PHASES
 
+from stepwarden.core.progress_seen import ProgressSeen
+
 DRAINING = "draining"
 
 
@@ -154,7 +156,7 @@ class WorkerEvidence:
     `tree`: CPU of the whole tree, for causes that belong to no rank. `held`: why it has not been
     started yet (another worker, a gate, the platform), "" once it was; `shut`: why it will not be.
     `spawned_at`: when it was started, where that was later than its life began. `probe_ok`: the
-    probe of its own port has passed.
+    probe of its own port has passed. `progress`: what its own counters show; None: none is read.
     """
 
     ranks: Mapping[str, RankEvidence] = field(default_factory=dict)
@@ -166,3 +168,4 @@ class WorkerEvidence:
     shut: str = ""
     spawned_at: float | None = None
     probe_ok: bool = False
+    progress: ProgressSeen | None = None

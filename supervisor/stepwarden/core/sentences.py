@@ -77,6 +77,9 @@ def late(clock: RunningClock, now: float) -> str:
         Cause.HEARTBEAT: f"no sign of life from {who} for {age}",
         Cause.LEASE: f"a declared operation of {who} has run for {age}",
         Cause.SCHEDULER: f"{who} has not begun a step for {age}",
+        Cause.DRAIN: f"{who} has been draining for {age}",
+        Cause.PROGRESS: f"the counter of {who} has stood still for {age} with work present, which"
+        " may be one long step or a hang",
     }[clock.cause]
     return f"{what}; {clock.arithmetic}"
 
