@@ -9,15 +9,16 @@ import uuid
 from pathlib import Path
 
 from stepwarden.clock import SystemClock
-from stepwarden.core.evidence import ProcessId
+from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.edge.burial import bury
 from stepwarden.edge.cgroup import Cgroup
 from stepwarden.edge.family import Family
+from stepwarden.edge.launch_spec import LaunchSpec
 from stepwarden.edge.process_probe import alive, identify
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.signals import send
-from support.cgroups import cgroup, frozen
-from support.process_world import World, run, text_of, until, world
+from support.cgroups import cgroup, frozen, wait_for_text
+from support.process_world import BASE_ENV, PYTHON, World, run, text_of, until, world
 
 CLOCK = SystemClock()
 MARK = f"w-{uuid.uuid4().hex}"  # nobody else on this host carries it
@@ -211,6 +212,23 @@ def test_a_control_group_with_somebody_unseen_is_not_taken_for_empty(tmp_path: P
             assert await bury(family, 0.1, 0.1, CLOCK, told.append) == {main}
             assert not alive(main)
             assert told[-2] == f"somebody who cannot be seen from here is left in {tmp_path}"
+
+    run(story())
+
+
+def test_a_frozen_control_group_goes_on_to_take_its_term() -> None:
+    async def story() -> None:
+        async with world() as here:
+            with cgroup() as group:
+                spec = LaunchSpec([*PYTHON, "-c", SLEEP], BASE_ENV, cgroup=str(group.path))
+                main = await here.start(spec)
+                assert group.processes() == {main.pid}
+                (group.path / "cgroup.freeze").write_text("1")
+                wait_for_text(group.path / "cgroup.events", "populated 1\nfrozen 1")
+                told: list[str] = []
+                assert await bury_quietly(Family(main, MARK, cgroup=group), told) == frozenset()
+                assert await here.exit_of(main) == Exit(signal=signal.SIGTERM)
+                assert f"its frozen control group {group.path} goes on" in told
 
     run(story())
 

@@ -68,3 +68,21 @@ def test_zombies_are_known_but_not_members_and_the_gone_are_forgotten() -> None:
     assert family.known == {MAIN, ProcessId(11, 5)}
     assert pids(family, proc(10, 1)) == {10}
     assert family.known == {MAIN}
+
+
+def test_a_session_is_known_by_its_dead_leader_while_a_member_lives_in_it() -> None:
+    seen = {ProcessId(11, 5), ProcessId(12, 5)}
+    family = Family(MAIN, "x", seen=seen)
+    assert pids(family, proc(12, 1, 11), proc(13, 1, 11), proc(14, 1, 14)) == {12, 13}
+    # Without one, the number may have been given to strangers while nobody looked.
+    family = Family(MAIN, "x", seen=seen)
+    assert pids(family, proc(13, 1, 11), proc(14, 1, 10)) == set()
+
+
+def test_new_members_are_told_once_main_and_those_of_the_journal_never() -> None:
+    told: list[frozenset[ProcessId]] = []
+    family = Family(MAIN, "x", seen=[ProcessId(11, 5)], on_seen=told.append)
+    for _ in range(2):
+        pids(family, proc(10, 1), proc(11, 10), proc(12, 11))
+    pids(family, proc(10, 1), proc(12, 1), proc(13, 12))
+    assert told == [{ProcessId(12, 5)}, {ProcessId(13, 5)}]

@@ -11,7 +11,8 @@ import grpc
 import psutil
 import pytest
 from stepwarden_proto.v1 import supervisor_pb2
-from support.crew import PYTHON, Crew, data, living, span, stub
+from support.cgroups import frozen
+from support.crew import PYTHON, Crew, data, living, shell, span, stub
 from support.daemon import TESTS
 from support.waiting import wait_for
 
@@ -154,3 +155,27 @@ def test_o_proc_1_nothing_is_started_beside_what_cannot_be_killed() -> None:
         again = crew.wait_event(lambda e: e.kind == "started" and e.incarnation == "2")
         assert not living([init.pid])
         assert data(again)["pid"] not in (main.pid, init.pid)
+
+
+def test_o_proc_1_a_frozen_process_holds_up_nobody_else() -> None:
+    """KILL has no effect on it until it thaws, as on one that hangs in a driver."""
+    workers = {name: shell(IMMORTAL) for name in ("stuck", "other")}
+    with Crew(workers, defaults=DEFAULTS) as crew:
+        crew.ready()
+        mains = {name: psutil.Process(status.pid) for name, status in crew.status().items()}
+        wait_for(mains["stuck"].children)
+        (child,) = mains["stuck"].children()
+        with frozen(child.pid):
+            mains["stuck"].kill()
+            crew.wait_event(lambda e: "SIGTERM sent to" in e.sentence, worker="stuck")
+            mains["other"].kill()
+            back = crew.wait_event(
+                lambda e: e.to_state == "HEALTHY" and e.incarnation == "2", worker="other"
+            )
+            failed = crew.wait_transition("stuck", "FAILED")
+            assert back.id < failed.id
+            assert f"leftover pids {child.pid} do not end" in failed.sentence
+            assert crew.health("worker/other") == "SERVING"
+            assert len([e for e in crew.events("stuck") if e.kind == "started"]) == 1
+        crew.wait_event(lambda e: e.to_state == "HEALTHY" and e.incarnation == "2", worker="stuck")
+        assert not living([child.pid])

@@ -174,7 +174,10 @@ class _Burial:
             self._report(f"{signal.Signals(sig).name} sent to {_named(sent)}")
 
     def _wake(self, members: Iterable[ProcessId]) -> None:
-        """A stopped process takes no TERM until it goes on."""
+        """A stopped process takes no TERM until it goes on, and a frozen one neither."""
+        cgroup = self._family.cgroup
+        if cgroup is not None and cgroup.thaw():
+            self._report(f"its frozen control group {cgroup.path} goes on")
         for process in sorted(members):
             entry = self._table.find(process)
             if entry is not None and entry.stopped:

@@ -70,6 +70,17 @@ class Cgroup:
             return False
         return True
 
+    def thaw(self) -> bool:
+        """Let it go on where it was frozen itself; True: it was. KILL alone reaches the frozen."""
+        switch = self.path / "cgroup.freeze"
+        try:
+            if switch.read_text().strip() != "1":
+                return False
+            switch.write_text("0")
+        except OSError:
+            return False
+        return True
+
     def add(self, pid: int) -> None:
         """Move a process there; OSError where that is refused."""
         (self.path / "cgroup.procs").write_text(str(pid))
