@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import signal
 from pathlib import Path
 
@@ -196,7 +197,7 @@ def test_endless_output_of_any_bytes_is_bounded() -> None:
 
 def test_a_grown_output_is_cut_while_it_runs() -> None:
     output = CommandOutput()
-    writer = os.open(output.path, os.O_WRONLY | os.O_APPEND)
+    writer = os.dup(output.descriptor)
     os.write(writer, b"a" * (CUT_BYTES + 1))
     output.trim()
     assert os.fstat(writer).st_size == 0
@@ -219,6 +220,18 @@ def test_it_is_no_rank_and_no_member_of_the_worker() -> None:
             names = dict(line.split("=") for line in ended.output.splitlines())
             assert names.keys() == {"STEPWARDEN_INCARNATION", "STEPWARDEN_WORKER"}
             assert names["STEPWARDEN_INCARNATION"].startswith("command-")
+
+    run(story())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may start things as another user")
+def test_it_runs_as_another_user_and_its_output_is_kept() -> None:
+    async def story() -> None:
+        async with world() as here:
+            launch = LaunchSpec(["/bin/sh", "-c", "id -u"], BASE_ENV, cwd="/", user="nobody")
+            ended = await run_in(here, ShortSpec(launch, PATIENCE))
+            assert ended.ok, ended.error
+            assert ended.output == str(pwd.getpwnam("nobody").pw_uid)
 
     run(story())
 

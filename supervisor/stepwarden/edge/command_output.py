@@ -24,18 +24,19 @@ class CommandOutput:
     def __init__(self) -> None:
         flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
         self._descriptor = os.memfd_create("stepwarden-command", flags)
+        # So that after each cut the next write goes to the new end.
+        fcntl.fcntl(self._descriptor, fcntl.F_SETFL, os.O_APPEND)
         self._cut = b""
 
     @property
-    def path(self) -> str:
-        """A name by which the launcher process can open it, as long as it is not closed."""
-        return f"/proc/{os.getpid():d}/fd/{self._descriptor:d}"
+    def descriptor(self) -> int:
+        """What the command is to have as its output; ours to close."""
+        return self._descriptor
 
     def trim(self) -> None:
         """Keep the end alone where it has grown large."""
         if os.fstat(self._descriptor).st_size > CUT_BYTES:
             self._cut = self._end()
-            # It is written in append mode: the next write goes to the new end.
             os.ftruncate(self._descriptor, 0)
 
     def close(self) -> str:

@@ -42,6 +42,7 @@ class ShortSpec:
 
     `launch` says all that it says for a worker (user, directory, environment, ...), but for where
     the output goes. What an agent is told in the environment is taken out: a command is no rank.
+    No `cgroup` that is killed while the command may still run, as the worker's own.
     """
 
     launch: LaunchSpec
@@ -142,7 +143,9 @@ class _Run:
             if key not in (ENV_TARGET, ENV_TOKEN, ENV_PAGE_DIR)
         }
         env[ENV_INCARNATION] = self._marker
-        launch = replace(self._spec.launch, env=env, stdout_path=self._output.path)
+        launch = replace(
+            self._spec.launch, env=env, stdout_path=None, output_fd=self._output.descriptor
+        )
         # Waiting for its turn counts too: whoever waits for the command waits for all of it.
         left = deadline.remaining(self._clock.monotonic())
         limit = self._spec.timeout if left is None else left
