@@ -18,8 +18,14 @@ import stat
 import sys
 import threading
 
-BUFFER_BYTES = 4 << 20
+BUFFER_BYTES = 8 << 20
 """So much output waits for the disk before the oldest is dropped."""
+
+PATIENCE_SECONDS = 0.25
+"""A full buffer holds the worker up for this long, once for each time that the disk takes it.
+
+A burst finds room by that where only a core was short; a disk that hangs costs it once.
+"""
 
 READ_BYTES = 1 << 16
 RETRY_SECONDS = 1.0
@@ -62,22 +68,25 @@ class Backlog:
         self._data = bytearray()
         self._dropped = 0
         self._ended = False
+        self._hopeful = True
 
     def add(self, data: bytes) -> None:
-        """Append; never waits."""
+        """Append; a full backlog waits for PATIENCE_SECONDS, and not again until it was taken."""
         with self._changed:
+            if self._hopeful and len(self._data) + len(data) > self._most:
+                self._hopeful = self._changed.wait_for(lambda: not self._data, PATIENCE_SECONDS)
             self._data += data
             excess = len(self._data) - self._most
             if excess > 0:
                 del self._data[:excess]
                 self._dropped += excess
-            self._changed.notify()
+            self._changed.notify_all()
 
     def end(self) -> None:
         """Nothing more will come."""
         with self._changed:
             self._ended = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     def take(self) -> tuple[int, bytes | bytearray] | None:
         """How many bytes were dropped, and all that followed them; waits. None: it was all."""
@@ -86,7 +95,8 @@ class Backlog:
             if not self._data:
                 return None
             taken = self._dropped, self._data
-            self._dropped, self._data = 0, bytearray()
+            self._dropped, self._data, self._hopeful = 0, bytearray(), True
+            self._changed.notify_all()
             return taken
 
     def ends_within(self, seconds: float) -> bool:
