@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import signal
 import uuid
 from pathlib import Path
@@ -194,7 +195,25 @@ def test_who_is_barred_lives_on_in_the_control_group() -> None:
                 assert alive(writer)
                 assert not family.adopt(writer)
                 assert not any(str(writer.pid) in line for line in told)
-                assert any(line.startswith("cannot remove its control group") for line in told)
+                assert told[-2] == f"its control group {group.path} stays: others are in it"
+
+    run(story())
+
+
+def test_a_control_group_that_we_stand_in_is_no_workers(tmp_path: Path) -> None:
+    """A wrong note must not make members of everybody who was started as we were."""
+
+    async def story() -> None:
+        async with world() as here:
+            main, stranger = await here.python(SLEEP), await here.python(SLEEP)
+            (tmp_path / "cgroup.events").write_text("populated 1\n")
+            (tmp_path / "cgroup.procs").write_text(f"{os.getpid()}\n{stranger.pid}\n")
+            family = Family(main, MARK, cgroup=Cgroup(tmp_path))
+            assert await bury_quietly(family) == frozenset()
+            assert not alive(main)
+            assert alive(stranger)
+            assert not family.kill_cgroup()
+            assert not (tmp_path / "cgroup.kill").exists()
 
     run(story())
 

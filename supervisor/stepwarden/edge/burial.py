@@ -101,8 +101,8 @@ class _Burial:
         if self._family.populated:
             self._report(f"somebody who cannot be seen from here is left in {cgroup.path}")
             return frozenset({self._family.main})
-        if not cgroup.remove():
-            self._report(f"cannot remove its control group {cgroup.path}")
+        if cgroup.populated or not cgroup.remove():
+            self._report(f"its control group {cgroup.path} stays: others are in it")
         return left
 
     def _blind(self, error: OSError) -> None:

@@ -36,6 +36,14 @@ def _forget(_: frozenset[ProcessId]) -> None:
     return
 
 
+def _is_shared(inside: frozenset[int]) -> bool:
+    """Whether a control group is no incarnation's alone, whatever was written down: we are there.
+
+    Taken for one, such a group would make members of half the host.
+    """
+    return bool(inside & {1, os.getpid()})
+
+
 class Family:
     """The processes of one incarnation.
 
@@ -131,7 +139,7 @@ class Family:
         except OSError:
             return True
         # Nobody to be seen: they may have just been born, or be hidden from us.
-        return not inside or not inside <= self._never()
+        return not inside or not (_is_shared(inside) or inside <= self._never())
 
     def kill_cgroup(self) -> bool:
         """SIGKILL for its whole control group at once; False where each has to be signalled.
@@ -186,6 +194,8 @@ class Family:
         inside: frozenset[int] = frozenset()
         with suppress(OSError):  # no descriptor is left: who is in there is seen with a later look
             inside = self.cgroup.processes()
+        if _is_shared(inside):
+            return set()
         newcomers = inside - barred - {process.pid for process in self._known}
         entries = (table.by_pid.get(pid) for pid in newcomers if not is_untouchable(pid))
         # The snapshot is older than the list: a pid may have been a stranger's then.
