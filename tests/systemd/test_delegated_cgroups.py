@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import stepwarden
 from support import systemd_box
-from support.systemd_box import SHARE, SystemdBox
+from support.systemd_box import SystemdBox
+from support.systemd_init import SHARE
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 # As a service: makes a group for a life, starts a process in there, kills it, clears up.
