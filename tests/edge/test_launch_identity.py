@@ -117,6 +117,19 @@ def test_the_working_directory_is_entered_as_the_user(tmp_path: Path) -> None:
 
 
 @needs_root
+def test_paths_that_go_along_belong_to_the_user(tmp_path: Path) -> None:
+    page_dir, link = tmp_path / "pages", tmp_path / "link"
+    page_dir.mkdir(mode=0o700)
+    link.symlink_to(tmp_path)
+    owned = [str(page_dir), str(link)]
+    _told(tmp_path, "true", user=str(NUMBER), group="77", cwd="/", owned=owned)
+    assert (page_dir.stat().st_uid, page_dir.stat().st_gid) == (NUMBER, 77)
+    assert tmp_path.stat().st_uid == 0
+    missing = LaunchSpec(["/bin/true"], BASE_ENV, user="nobody", owned=[str(tmp_path / "none")])
+    assert "owner of" in _failure(missing)
+
+
+@needs_root
 def test_a_captured_pipe_can_be_opened_anew_by_its_user() -> None:
     async def story() -> None:
         reader, writer = os.pipe()

@@ -92,6 +92,9 @@ def _become(request: dict[str, Any], passed: list[int]) -> None:
     if request["cgroup"] is not None:
         _join_cgroup(request["cgroup"].encode("latin-1"))
     identity = _look_up(request["user"], request["group"])
+    if identity is not None:
+        for path in request["owned"]:
+            identity.own(path.encode("latin-1"))
     _redirect(request, passed, identity)
     _lose_protection()
     _set_limits(request["limits"], request["descriptors"])
@@ -142,6 +145,14 @@ class _Identity:
                 f"cannot become the user {user!r}: it has no entry on this host that names its"
                 " group; give the group too"
             )
+
+    def own(self, path: bytes) -> None:
+        """Make it the owner of a path; of the link itself, where it is one."""
+
+        def give() -> None:
+            os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+        _attempt("make its user the owner of", path, give, "root or CAP_CHOWN")
 
     def take(self, env: dict[bytes, bytes]) -> None:
         """Become it, for good, and complete the environment."""

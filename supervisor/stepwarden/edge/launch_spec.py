@@ -40,6 +40,8 @@ class LaunchSpec:
     `cgroup`: absolute path of a cgroup v2 directory to be in from the start; None: ours.
     `output_fd`, `input_fd`: open descriptors of ours that become its output and errors, and its
     input; they stay open here, and are the caller's to close. None: see above, and /dev/null.
+    `owned`: paths of ours that are to belong to `user` and `group` (its page directory); whose they
+    are then tells the user's number without asking a directory service here.
     """
 
     argv: Sequence[str]
@@ -55,6 +57,7 @@ class LaunchSpec:
     cgroup: str | None = None
     output_fd: int | None = None
     input_fd: int | None = None
+    owned: Sequence[str] = ()
 
     def encoded(self) -> bytes:
         """The request as the launcher process reads it."""
@@ -70,6 +73,7 @@ class LaunchSpec:
             "nice": self.nice,
             "limits": dict(self.limits),
             "cgroup": _or_none(self.cgroup),
+            "owned": [_as_latin1(path) for path in self.owned],
             "streams": [targets for _, targets in self._streams()],
         }
         return json.dumps(request).encode("ascii")
