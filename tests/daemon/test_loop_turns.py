@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from stepwarden.config import load
 from stepwarden.core.action import Action, Spawn
+from stepwarden.core.commands import command
 from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.lifecycle import State
-from stepwarden.core.worker import WorkerState, command
+from stepwarden.core.worker import WorkerState
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.loop import FAMILY_SECONDS, MIN_REST_SECONDS, YOUNG_SECONDS, VerdictLoop
 from stepwarden.daemon.unit import Unit

@@ -208,6 +208,11 @@ def evidence_of(life: Life) -> WorkerEvidence:
     )
 
 
+def _ended(page: PageView) -> int:
+    """How many steps have ended at least: one that is being written may be open."""
+    return max(0, page.steps_begun - page.overflows - len(page.steps) - page.in_motion)
+
+
 def _rank(memory: RankMemory) -> RankEvidence:
     beats, page = memory.beats, memory.page
     evidence = RankEvidence(
@@ -229,7 +234,7 @@ def _rank(memory: RankMemory) -> RankEvidence:
             steps=page.steps,
             steps_begun=page.steps_begun,
             # A page that is nonsense may show more open steps than it ever began.
-            steps_ended=max(0, page.steps_begun - page.overflows - len(page.steps)),
+            steps_ended=_ended(page),
             last_ended=page.last_ended,
             work=page.work,
             bye=page.closed,
