@@ -65,6 +65,7 @@ CLOCK_CALLS = {
 IMPORTED_AS = {
     "grpcio": "grpc",
     "grpcio-reflection": "grpc_reflection.v1alpha",
+    "jeepney": "jeepney",
     "numpy": "numpy",
     "protobuf": "google.protobuf",
     "psutil": "psutil",

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import systemd_box
+from support.box_wheel import ROOT, SYSTEM_PYTHON, install_wheel, unmet
 from support.systemd_box import SystemdBox
 from support.systemd_init import SHARE
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.systemd, pytest.mark.timeout(300)]
 
-ROOT = Path(__file__).resolve().parents[2]
-# One that other users may run too; a Python below /root is out of reach for the service's user.
-SYSTEM_PYTHON = "/usr/bin/python3"
 UNIT = "stepwarden.service"
 CONFIG = "/etc/stepwarden/stepwarden.yaml"
 COMMAND = f"""\
@@ -61,27 +57,6 @@ with grpc.insecure_channel("127.0.0.1:50051") as channel:
     answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=10, wait_for_ready=True)
 print(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 """
-
-
-def unmet() -> str | None:
-    """Why these tests cannot run here."""
-    reason = systemd_box.missing()
-    if reason is not None:
-        return reason
-    modern = "import sys, ensurepip; sys.exit(sys.version_info < (3, 11))"
-    if subprocess.run([SYSTEM_PYTHON, "-c", modern], check=False, capture_output=True).returncode:
-        return f"{SYSTEM_PYTHON} is older than 3.11 or has no venv"
-    if not list(ROOT.glob("dist/stepwarden-*.whl")):
-        return "there is no wheel in dist/: make wheel"
-    return None
-
-
-def install_wheel(share: Path) -> None:
-    """An environment inside the share that holds the built wheel, with the daemon's needs."""
-    subprocess.run([SYSTEM_PYTHON, "-m", "venv", str(share / "venv")], check=True)
-    (wheel,) = ROOT.glob("dist/stepwarden-*.whl")
-    pip = [str(share / "venv/bin/python"), "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, f"{wheel}[daemon]", "grpcio-health-checking"], check=True)
 
 
 @pytest.fixture(scope="module")

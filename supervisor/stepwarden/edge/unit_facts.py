@@ -1,0 +1,101 @@
+"""What systemd says of a unit, as plain facts. The properties come in as D-Bus gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepwarden.core.evidence import Exit, ProcessId
+from stepwarden.edge.process_probe import identify
+from stepwarden.edge.unit_cgroup import belongs
+
+Properties = Mapping[str, tuple[str, Any]]
+"""Name -> (signature, value)."""
+
+_EXITED, _KILLED, _DUMPED = 1, 2, 3  # CLD_* of waitid(2)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFacts:
+    """One unit at one instant.
+
+    `main`: the process that runs now; None where none does, or it ended just now. `exit`: how the
+    last one ended; None while one runs, and where none ever ran. `exec_status`: its raw exit
+    status, which holds systemd's own codes (200 and up) where the command was never reached.
+    `cgroup`: "" where the unit has none. `job`: type of the job that is queued or runs for it.
+    `restart`: its own Restart=. `invocation`: changes with every start.
+    """
+
+    name: str
+    load_state: str
+    active_state: str
+    sub_state: str
+    result: str
+    main: ProcessId | None
+    main_pid: int
+    exit: Exit | None
+    exec_status: int
+    cgroup: str
+    restart: str
+    invocation: str
+    job: str
+
+    @property
+    def running(self) -> bool:
+        """True while it is active, or on the way there or back."""
+        return self.active_state not in {"inactive", "failed"}
+
+    @property
+    def out_of_memory(self) -> bool:
+        """True where systemd itself says so; with OOMPolicy=continue the cgroup counts them."""
+        return self.result == "oom-kill"
+
+
+def read_facts(properties: Properties) -> UnitFacts | None:
+    """The facts; None where systemd knows no such unit."""
+    load_state = _text(properties, "LoadState")
+    if load_state == "not-found":
+        return None
+    cgroup = _text(properties, "ControlGroup")
+    main_pid = _number(properties, "MainPID")
+    return UnitFacts(
+        name=_text(properties, "Id"),
+        load_state=load_state,
+        active_state=_text(properties, "ActiveState"),
+        sub_state=_text(properties, "SubState"),
+        result=_text(properties, "Result"),
+        main=main_process(main_pid, cgroup),
+        main_pid=main_pid,
+        exit=_exit(properties) if main_pid == 0 else None,
+        exec_status=_number(properties, "ExecMainStatus"),
+        cgroup=cgroup,
+        restart=_text(properties, "Restart") or "no",
+        invocation=bytes(_value(properties, "InvocationID", b"")).hex(),
+        job="",
+    )
+
+
+def main_process(pid: int, cgroup: str) -> ProcessId | None:
+    """Who has this pid, if it belongs to the cgroup; None otherwise: the pid was given on."""
+    process = identify(pid) if pid > 1 else None
+    return process if process is not None and belongs(process.pid, cgroup) else None
+
+
+def _exit(properties: Properties) -> Exit | None:
+    code, status = _number(properties, "ExecMainCode"), _number(properties, "ExecMainStatus")
+    if code == _EXITED:
+        return Exit(code=status)
+    return Exit(signal=status) if code in {_KILLED, _DUMPED} else None
+
+
+def _value(properties: Properties, name: str, otherwise: Any) -> Any:
+    return properties[name][1] if name in properties else otherwise
+
+
+def _text(properties: Properties, name: str) -> str:
+    return str(_value(properties, name, ""))
+
+
+def _number(properties: Properties, name: str) -> int:
+    return int(_value(properties, name, 0))
