@@ -32,12 +32,10 @@ ENV = {"PATH": "/usr/bin:/bin"}
 # Prints all that a process can have inherited.
 MIRROR = """
 import json, os, resource, sys
-status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 limits = {n: resource.getrlimit(getattr(resource, "RLIMIT_" + n)) for n in ("NOFILE", "CORE")}
 json.dump({
     "argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "uid": os.getuid(),
     "gid": os.getgid(), "nice": os.nice(0), "limits": limits, "umask": os.umask(0),
-    "signals": [status[name].strip() for name in ("SigBlk", "SigIgn")],
     "fds": sorted(int(n) for n in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + n)),
 }, open(sys.argv[1], "w"))
 """  # noqa: E501
@@ -94,7 +92,7 @@ class Stage:
 async def mirror(stage: Stage, path: str) -> Any:
     """What a worker sees of itself; argv and environment come from a JSON file."""
     given = json.loads(Path(path).read_text(encoding="utf-8"))
-    settings = {"umask": 0o027, "nice": 5, "limits": {"nofile": 4321, "core": 0}}
+    settings: dict[str, Any] = {"umask": 0o027, "nice": 5, "limits": {"nofile": 4321, "core": 0}}
     argv = (PYTHON, "-I", "-c", MIRROR, f"{path}.seen", *given["argv"])
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
@@ -108,14 +106,27 @@ async def mirror(stage: Stage, path: str) -> Any:
     )
     how = await stage.ended(begun.unit)
     seen = json.loads(Path(f"{path}.seen").read_text(encoding="utf-8"))
-    return {"exit": how, "gone": await stage.gone(begun.unit), **seen}
+    gone = await stage.gone(begun.unit)
+    # Python ignores two signals for itself, so somebody else has to look.
+    begun = await stage.start("grep", "Sig[BI]", "/proc/self/status", output=f"{path}.signals")
+    await stage.ended(begun.unit)
+    await stage.gone(begun.unit)
+    signals = Path(f"{path}.signals").read_text(encoding="ascii").split()
+    return {"exit": how, "gone": gone, "signals": signals, **seen}
 
 
 @act
 async def exits(stage: Stage) -> Any:
     """How different ends are read, and that the unit waits for that."""
     ends = {}
-    for script in ("exit 0", "exit 7", "exit 203", "kill -KILL $$", "kill -TERM $$", "sleep 0.2"):
+    for script in (
+        "exit 0",
+        "exit 7",
+        "sleep 0.2; exit 203",
+        "kill -KILL $$",
+        "kill -TERM $$",
+        "exit 255",
+    ):
         begun = await stage.start("sh", "-c", script)
         ends[script] = [await stage.ended(begun.unit), await stage.gone(begun.unit)]
     at_once = await stage.start("/bin/true")
@@ -240,7 +251,7 @@ async def hung_exec(stage: Stage, path: str) -> Any:
 
 @act
 async def caller(stage: Stage, notes: str) -> Any:
-    """A service that starts a worker once and writes down what it is told to do when it is ended."""
+    """A service that starts a worker once, and notes what systemd is up to when it is ended."""
     notebook = Path(notes)
     after = await stage.bus.own_unit()
     if not await stage.units.leftovers():

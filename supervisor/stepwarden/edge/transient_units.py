@@ -206,7 +206,9 @@ class TransientUnits:
             facts = await self._bus.facts(unit)
         except BusError as error:
             raise SpawnFailed(f"cannot start {spec.argv[0]!r} as {unit}: {error}") from None
-        if outcome in {DONE, OVER} and facts is not None and facts.active_state == "active":
+        # One that is done has been exec'd, even if it has ended by now.
+        begun = outcome == DONE or (outcome == OVER and facts is not None and facts.running)
+        if begun and facts is not None:
             return Begun(facts.main, facts.cgroup, unit)
         raise SpawnFailed(await self._why(spec, program, outcome, facts))
 

@@ -12,8 +12,11 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
 """Where systemd itself looks."""
 
 CHDIR, EXEC = 200, 203
-SETUP_STATUSES = range(200, 256)
-"""With these statuses systemd's own part of a start ends; a command may use them as well."""
+SETUP_STATUSES = range(200, 246)
+"""With these statuses systemd's own part of a start ends.
+
+A command that ends with one of them within a few milliseconds cannot be told from that.
+"""
 
 _SETUP = {
     201: ("set its nice level", "NICE"),
@@ -78,7 +81,7 @@ def _why_not_loaded(program: str) -> str:
             return f"{_named(errno.ENOENT)}; {missing}"
     elif not start.startswith(b"\x7fELF"):
         return _named(errno.ENOEXEC)
-    return "its user may not, or the kernel would not, execute it (status 203/EXEC)"
+    return "its user or the kernel may not execute it, or it ended so itself (status 203/EXEC)"
 
 
 def _why_not_entered(cwd: str) -> str:
