@@ -16,8 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from stepwarden.edge import unit_cgroup
 from stepwarden.edge.begun import Begun
+from stepwarden.edge.cgroup import at_control_group
 from stepwarden.edge.dbus_link import BusUnavailable
 from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.systemd_bus import SystemdBus
@@ -84,7 +84,7 @@ class Stage:
         """Tidy; True where neither unit nor control group is left."""
         facts = await self.units.facts(unit)
         tidied = await self.units.tidy(unit)
-        left = facts is not None and unit_cgroup.folder(facts.cgroup) is not None
+        left = facts is not None and at_control_group(facts.cgroup) is not None
         return tidied and not left and not await self.bus.loaded(unit)
 
 
@@ -168,9 +168,11 @@ async def orphans(stage: Stage) -> Any:
     """Main ends with a failure; the rest of its tree is ours to end."""
     begun = await stage.start("sh", "-c", ORPHANS)
     how = await stage.ended(begun.unit)
-    left = unit_cgroup.processes(begun.cgroup)
+    group = at_control_group(begun.cgroup)
+    assert group is not None
+    left = group.processes()
     await asyncio.sleep(0.3)  # time for systemd to do what it must not
-    stay = unit_cgroup.processes(begun.cgroup) == left
+    stay = group.processes() == left
     gone = await stage.gone(begun.unit)
     return {"exit": how, "left": len(left), "stay": stay, "gone": gone}
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 from support.box_wheel import install_wheel, unmet
-from support.systemd_box import SHARE, SystemdBox, wait_until
+from support.systemd_box import SystemdBox
+from support.systemd_init import SHARE
+from support.waiting import wait_for
 
 pytestmark = [pytest.mark.systemd, pytest.mark.timeout(300)]
 
@@ -220,7 +222,7 @@ def test_o_sysd_1_a_restart_of_the_caller_leaves_its_worker_alone(box: SystemdBo
     box.run("systemctl", "daemon-reload")
 
     def up(times: int) -> None:
-        wait_until(lambda: notes.exists() and notes.read_text().count("up ") == times, 30, "up")
+        wait_for(lambda: notes.exists() and notes.read_text().count("up ") == times, 30, "up")
 
     box.run("systemctl", "start", "caller.service")
     up(1)
@@ -251,14 +253,14 @@ def test_a_hung_exec_holds_nobody_up(box: SystemdBox) -> None:
     inside = f"{SHARE}/leased"
     box.run("systemd-run", "--unit=lease", "--property=StandardOutput=file:/run/leased",
             "/usr/bin/python3", "-c", lease, inside)  # fmt: skip
-    wait_until(lambda: box.run("cat", "/run/leased", check=False).stdout == "1\n", 20, "lease")
+    wait_for(lambda: box.run("cat", "/run/leased", check=False).stdout == "1\n", 20, "lease")
     try:
         done = play(box, "hung_exec", inside)
     finally:
         box.run("systemctl", "stop", "lease")
     assert done["said"] == f"cannot start {inside!r}: exec took longer than the limit"
     assert done["ticks"] > 10
-    wait_until(lambda: units(box) == [], 20, "the unit is gone")
+    wait_for(lambda: units(box) == [], 20, "the unit is gone")
 
 
 def test_fifty_starts_leave_no_unit_and_no_group(box: SystemdBox) -> None:

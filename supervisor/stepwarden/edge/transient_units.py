@@ -17,11 +17,11 @@ from pathlib import Path
 from stepwarden.clock import Clock, SystemClock
 from stepwarden.core.deadline import Deadline, earliest
 from stepwarden.core.evidence import Exit
+from stepwarden.edge.aside import Aside
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.dbus_link import BusError
 from stepwarden.edge.environment_file import EnvironmentFiles, is_text, problem_with
 from stepwarden.edge.launcher import SpawnFailed
-from stepwarden.edge.side_thread import aside
 from stepwarden.edge.systemd_bus import DONE, LATE, OVER, Property, SystemdBus
 from stepwarden.edge.unit_facts import UnitFacts
 from stepwarden.edge.unit_names import PREFIX, incarnation_of, unit_name
@@ -222,10 +222,10 @@ class TransientUnits:
         if "/" in argv0:
             return os.path.join(spec.cwd, argv0)
         try:
-            found = await aside(
-                lambda: program_path(argv0, spec.env, spec.cwd), deadline, self._clock
+            found = await Aside(self._clock).call(
+                lambda: program_path(argv0, spec.env, spec.cwd), deadline
             )
-        except TimeoutError:
+        except OSError:  # TimeoutError is one
             raise SpawnFailed(f"cannot start {argv0!r}: looking in PATH took too long") from None
         if found is None:
             raise SpawnFailed(not_in_path(argv0))
@@ -243,10 +243,10 @@ class TransientUnits:
         limit = Deadline.after(self._clock.monotonic(), _DIAGNOSIS_SECONDS)
         status = facts.exec_status
         try:
-            return await aside(
-                lambda: why_not_started(status, program, argv0, spec.cwd), limit, self._clock
+            return await Aside(self._clock).call(
+                lambda: why_not_started(status, program, argv0, spec.cwd), limit
             )
-        except TimeoutError:
+        except OSError:  # TimeoutError is one
             return f"cannot start {argv0!r}: systemd says status {status}"
 
     def _properties(
@@ -273,7 +273,7 @@ class TransientUnits:
             ("SendSIGKILL", ("b", True)),
             ("TimeoutStopUSec", ("t", _micro(spec.stop_grace))),
             ("IgnoreSIGPIPE", ("b", False)),
-            ("MemoryAccounting", ("b", True)),  # counts those whom the kernel kills for memory
+            ("MemoryAccounting", ("b", True)),  # the group counts whom the kernel kills for memory
             ("StandardInput", ("s", "null")),
             ("SyslogIdentifier", ("s", spec.worker)),
             ("WorkingDirectory", ("s", spec.cwd)),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from stepwarden.core.evidence import Exit, ProcessId
+from stepwarden.edge.cgroup import at_control_group
 from stepwarden.edge.process_probe import identify
-from stepwarden.edge.unit_cgroup import belongs
 
 Properties = Mapping[str, tuple[str, Any]]
 """Name -> (signature, value)."""
@@ -79,7 +80,27 @@ def read_facts(properties: Properties) -> UnitFacts | None:
 def main_process(pid: int, cgroup: str) -> ProcessId | None:
     """Who has this pid, if it belongs to the cgroup; None otherwise: the pid was given on."""
     process = identify(pid) if pid > 1 else None
-    return process if process is not None and belongs(process.pid, cgroup) else None
+    return process if process is not None and _belongs(process.pid, cgroup) else None
+
+
+def members(cgroup: str) -> frozenset[ProcessId]:
+    """Everybody in a unit's control group and below; empty where it is gone. Raises OSError."""
+    group = at_control_group(cgroup)
+    pids = frozenset() if group is None else group.processes()
+    return frozenset(process for process in map(identify, pids) if process is not None)
+
+
+def _belongs(pid: int, cgroup: str) -> bool:
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text(errors="surrogateescape").splitlines()
+    except OSError:  # it has ended
+        return False
+    for line in lines:
+        controllers, path = line.split(":", 2)[1:]
+        # systemd keeps its tree in version 2 or, on older hosts, in a hierarchy of its own.
+        if controllers in {"", "name=systemd"} and (path + "/").startswith(cgroup + "/"):
+            return bool(cgroup)
+    return False
 
 
 def _exit(properties: Properties) -> Exit | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from stepwarden.clock import Clock, SystemClock
 from stepwarden.core.deadline import Deadline
 from stepwarden.core.evidence import Exit, ProcessId
-from stepwarden.edge import unit_cgroup
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.dbus_link import BusError
 from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.systemd_bus import DONE, LATE, OVER, SystemdBus
-from stepwarden.edge.unit_facts import UnitFacts
+from stepwarden.edge.unit_facts import UnitFacts, members
 
 
 def refusal(unit: str, facts: UnitFacts | None) -> str | None:
@@ -50,7 +49,7 @@ class UnitWorkers:
         """Stop the unit as its file says; True once nothing of it runs. Raises BusError."""
         await self._bus.stop_unit(unit, limit)
         facts = await self._bus.facts(unit)
-        return facts is None or (not facts.running and not unit_cgroup.processes(facts.cgroup))
+        return facts is None or (not facts.running and not members(facts.cgroup))
 
     async def facts(self, unit: str) -> UnitFacts | None:
         """What systemd says of it; None where it knows none. Raises BusError."""
@@ -67,7 +66,7 @@ class UnitWorkers:
     async def processes(self, unit: str) -> frozenset[ProcessId]:
         """Everybody in its control group. Raises BusError."""
         facts = await self._bus.facts(unit)
-        return frozenset() if facts is None else unit_cgroup.processes(facts.cgroup)
+        return frozenset() if facts is None else members(facts.cgroup)
 
     async def _begin(self, unit: str, limit: float, again: bool) -> Begun:
         deadline = Deadline.after(self._clock.monotonic(), limit)
