@@ -81,6 +81,11 @@ def write(box: SystemdBox, name: str, text: str) -> str:
     return f"{SHARE}/{name}"
 
 
+def ended(code: int | None = None, signal: int | None = None) -> dict[str, Any]:
+    """An `Exit` as the stage prints it."""
+    return {"code": code, "signal": signal, "oom": False}
+
+
 def units(box: SystemdBox) -> list[str]:
     """The transient units that systemd knows."""
     listed = box.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "stepwarden-*")
@@ -129,15 +134,15 @@ def test_the_settings_of_a_worker_hold(mirrored: dict[str, Any]) -> None:
     limits = {"NOFILE": [4321, 4321], "CORE": [0, 0]}
     ids = {"uid": 65534, "gid": 65534}
     assert seen == {"cwd": "/var/tmp", **ids, "nice": 5, "umask": 0o027, "limits": limits}
-    assert (mirrored["exit"], mirrored["gone"]) == ({"code": 0, "signal": None}, True)
+    assert (mirrored["exit"], mirrored["gone"]) == (ended(code=0), True)
 
 
 def test_how_a_worker_ended_can_be_read_until_it_is_tidied(box: SystemdBox) -> None:
     def code(number: int) -> list[Any]:
-        return [{"code": number, "signal": None}, True]
+        return [ended(code=number), True]
 
     def killed(number: int) -> list[Any]:
-        return [{"code": None, "signal": number}, True]
+        return [ended(signal=number), True]
 
     assert play(box, "exits") == {
         "exit 0": code(0),
@@ -200,7 +205,7 @@ def test_no_other_user_can_read_a_token(box: SystemdBox, worker: dict[str, Any])
 
 def test_the_rest_of_a_tree_is_left_to_us(box: SystemdBox) -> None:
     """O-PROC-1: main's failure ends nobody else, tidying up does."""
-    expected = {"exit": {"code": 3, "signal": None}, "left": 1, "stay": True, "gone": True}
+    expected = {"exit": ended(code=3), "left": 1, "stay": True, "gone": True}
     assert play(box, "orphans") == expected
 
 
@@ -297,7 +302,7 @@ def test_units_of_the_operator(box: SystemdBox) -> None:
         "other": True,
         "members": 2,
         "with main": True,
-        "exit": {"code": None, "signal": 9},
+        "exit": ended(signal=9),
         "third": True,
         "stopped": True,
         "processes": 0,

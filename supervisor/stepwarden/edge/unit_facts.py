@@ -47,11 +47,6 @@ class UnitFacts:
         """True while it is active, or on the way there or back."""
         return self.active_state not in {"inactive", "failed"}
 
-    @property
-    def out_of_memory(self) -> bool:
-        """True where systemd itself says so; with OOMPolicy=continue the cgroup counts them."""
-        return self.result == "oom-kill"
-
 
 def read_facts(properties: Properties) -> UnitFacts | None:
     """The facts; None where systemd knows no such unit."""
@@ -68,7 +63,7 @@ def read_facts(properties: Properties) -> UnitFacts | None:
         result=_text(properties, "Result"),
         main=main_process(main_pid, cgroup),
         main_pid=main_pid,
-        exit=_exit(properties) if main_pid == 0 else None,
+        exit=_exit(properties, cgroup) if main_pid == 0 else None,
         exec_status=_number(properties, "ExecMainStatus"),
         cgroup=cgroup,
         restart=_text(properties, "Restart") or "no",
@@ -103,11 +98,19 @@ def _belongs(pid: int, cgroup: str) -> bool:
     return False
 
 
-def _exit(properties: Properties) -> Exit | None:
+def _exit(properties: Properties, cgroup: str) -> Exit | None:
     code, status = _number(properties, "ExecMainCode"), _number(properties, "ExecMainStatus")
+    oom = _text(properties, "Result") == "oom-kill" or _counts_oom(cgroup)
     if code == _EXITED:
-        return Exit(code=status)
-    return Exit(signal=status) if code in {_KILLED, _DUMPED} else None
+        return Exit(code=status, oom=oom)
+    return Exit(signal=status, oom=oom) if code in {_KILLED, _DUMPED} else None
+
+
+def _counts_oom(cgroup: str) -> bool:
+    # With OOMPolicy=continue systemd says nothing; the group of a unit that waits to be tidied is
+    # empty by then, but there.
+    group = at_control_group(cgroup)
+    return group is not None and bool(group.oom_kills())
 
 
 def _value(properties: Properties, name: str, otherwise: Any) -> Any:
