@@ -74,6 +74,8 @@ def test_sums_go_over_all_label_sets_and_take_whole_names() -> None:
         (b'x{a="1} 5', None),
         (b"x_total 5", None),
         (b"# x 5", None),
+        (b"x" + b" " * 60_000 + b"{", None),  # nor does it take long
+        (b'x{a="' + b"a" * 70_000 + b'"} 5', None),
     ],
 )
 def test_lines_as_exporters_write_them(line: bytes, value: float | None) -> None:

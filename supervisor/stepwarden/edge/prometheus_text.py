@@ -10,10 +10,12 @@ import math
 import re
 from collections.abc import Collection
 
+MOST_LINE_BYTES = 64 * 1024
+"""A longer line is left out."""
+
 _REST = re.compile(
-    rb"\s*"
-    rb'(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\})?'  # labels; their values may hold braces and quotes
-    rb"\s*(?P<value>[^\s{}\"#]+)"
+    rb'(?:\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}\s*)?'  # labels; values may hold braces and quotes
+    rb"(?P<value>[^\s{}\"#]+)"
     rb"(?:\s+-?[0-9.]+)?"  # a time stamp
     rb"\s*(?:#.*)?"  # an exemplar
 )
@@ -29,7 +31,7 @@ def sums(page: bytes, names: Collection[str]) -> dict[str, float]:
     beginnings = tuple(wanted)
     found: dict[str, float] = {}
     for line in page.splitlines():
-        if not line.startswith(beginnings):
+        if not line.startswith(beginnings) or len(line) > MOST_LINE_BYTES:
             continue
         end = _end_of_name(line)
         name = wanted.get(line[:end])
@@ -44,7 +46,7 @@ def _end_of_name(line: bytes) -> int:
 
 
 def _value(rest: bytes) -> float | None:
-    match = _REST.fullmatch(rest)
+    match = _REST.fullmatch(rest.strip())
     if match is None:
         return None
     try:
