@@ -19,7 +19,7 @@ defaults:
   restart: {"on": failure, limit: 9, within: 1d}
 workers:
   a: {backend: cpu, command: [a]}
-  b: {backend: npu, command: [a], agent: none, restart: {limit: 3}, step: {max: 1m}}
+  b: {backend: npu, command: [a], agent: optional, restart: {limit: 3}, step: {max: 1m}}
   c: {backend: npu, shell: "echo hi", step: {base: 3s}}
   d: {backend: cpu, command: [a], step: {rows: {4: 7s}}}
 """
@@ -28,7 +28,7 @@ workers:
 def test_a_worker_goes_over_the_defaults_and_these_over_the_shipped_ones_key_by_key() -> None:
     workers = load_text(TEXT, Path("c.yaml"), {}).workers
     policy = workers["b"].policy
-    assert policy.agent == "none"
+    assert policy.agent == "optional"
     assert workers["a"].policy.agent == "optional"
     assert (policy.startup, policy.first_step) == (1200.0, 120.0)
     assert (policy.restart.on, policy.restart.limit) == ("failure", 3)

@@ -40,11 +40,6 @@ def warnings(text: str, environment: dict[str, str] | None = None) -> dict[str, 
             "is 256, and the command says 8",
         ),
         (
-            "workers: {w: {backend: cpu, command: [a, '${MODEL}']}}",
-            "workers.w.command[1]",
-            "variables are not expanded",
-        ),
-        (
             'supervisor: {health: {listen: ["0.0.0.0:50051"]}}\n' + W,
             "supervisor.health.listen[0]",
             "other hosts can reach",
@@ -97,7 +92,7 @@ def test_a_warning_about_the_defaults_is_given_once() -> None:
     ("text", "path", "message"),
     [
         ("workers: {w: {backend: cpux, command: [a]}}", "workers.w.backend", "there is no backend"),
-        ("workers: {w: {backend: cpu}}", "workers.w", "command or shell is missing"),
+        ("workers: {w: {backend: cpu}}", "workers.w", "command, shell, unit or attach is missing"),
         ("workers: {w: {backend: cpu, command: []}}", "workers.w.command", "names no program"),
         (W + "    shell: b\n", "workers.w", "command and shell are both written"),
         (W + "    output: {mode: append}\n", "workers.w.output", "needs a path"),

@@ -10,19 +10,33 @@ from pathlib import Path
 
 from stepwarden.config.problems import ConfigError, Problem
 from stepwarden.config.settings import (
+    AttachConfig,
     BackendConfig,
     Config,
+    GroupConfig,
     OutputConfig,
+    ProgressCounter,
+    ReadyProbe,
+    ReleaseGate,
+    RunAs,
+    ShortCommand,
     SupervisorSettings,
     WorkerConfig,
 )
 
 __all__ = [
+    "AttachConfig",
     "BackendConfig",
     "Config",
     "ConfigError",
+    "GroupConfig",
     "OutputConfig",
     "Problem",
+    "ProgressCounter",
+    "ReadyProbe",
+    "ReleaseGate",
+    "RunAs",
+    "ShortCommand",
     "SupervisorSettings",
     "WorkerConfig",
     "load",

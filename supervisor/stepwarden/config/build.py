@@ -4,74 +4,26 @@ from __future__ import annotations
 
 import difflib
 import signal
-from pathlib import Path as FilePath
+from dataclasses import replace
 
 from stepwarden.config.engines import engine_timeouts
 from stepwarden.config.findings import Findings
-from stepwarden.config.model import File, StepSection, SupervisorSection, WorkerSection
-from stepwarden.config.problems import Path
-from stepwarden.config.sections import OutputSection, SharedSection, put_over
+from stepwarden.config.groups import build_groups, group_of, restart_times
+from stepwarden.config.model import File, StepSection, WorkerSection
+from stepwarden.config.parts import PartsBuilder, check_stop
+from stepwarden.config.sections import SharedSection, put_over
 from stepwarden.config.settings import (
+    AttachConfig,
     BackendConfig,
-    OutputConfig,
     SupervisorSettings,
+    Templates,
     WorkerConfig,
 )
+from stepwarden.config.shapes import ATTACH, UNIT, check_keys, fitting, shape_of
 from stepwarden.config.steps import build_step, check_form, put_step_over, shipped_steps
 from stepwarden.core import budget
 from stepwarden.core.policy import HardCaps, RestartPolicy, WorkerPolicy
 from stepwarden.naming import shown
-
-MAX_SOCKET_PATH = 107
-"""Bytes that the kernel keeps for the path of a unix socket, without the closing NUL."""
-
-
-def build_supervisor(section: SupervisorSection, findings: Findings) -> SupervisorSettings:
-    """The daemon's settings; paths that no socket can have are refused."""
-    runtime_dir = FilePath(section.runtime_dir)
-    settings = SupervisorSettings(
-        runtime_dir=runtime_dir,
-        state_dir=FilePath(section.state_dir),
-        agent_socket=FilePath(section.agent_socket or runtime_dir / "agent.sock"),
-        admin_socket=FilePath(section.admin_socket or runtime_dir / "admin.sock"),
-        agent_listen=tuple(section.agent_listen),
-        socket_mode=int(section.socket_mode, 8),
-        socket_group=section.socket_group,
-        health_listen=tuple(section.health.listen),
-        log_format=section.log.format,
-        log_level=section.log.level,
-    )
-    for name in ("agent_socket", "admin_socket"):
-        said = getattr(section, name) is not None
-        path: Path = ("supervisor", name if said else "runtime_dir")
-        _check_socket(getattr(settings, name), path, findings)
-    if settings.agent_socket == settings.admin_socket:
-        message = "the agent and admin sockets are the same file"
-        findings.error(("supervisor", "admin_socket"), message, "two different paths")
-    _check_addresses(settings, findings)
-    return settings
-
-
-def _check_addresses(settings: SupervisorSettings, findings: Findings) -> None:
-    """Refuse what cannot be listened on twice."""
-    seen: set[str] = set()
-    lists: tuple[tuple[Path, tuple[str, ...]], ...] = (
-        (("supervisor", "agent_listen"), settings.agent_listen),
-        (("supervisor", "health", "listen"), settings.health_listen),
-    )
-    for path, addresses in lists:
-        for position, address in enumerate(addresses):
-            if address in seen and not address.endswith(":0"):
-                message = f"the address {address} is written twice"
-                findings.error((*path, position), message, "each address once")
-            seen.add(address)
-
-
-def _check_socket(socket: FilePath, path: Path, findings: Findings) -> None:
-    length = len(str(socket).encode())
-    if length > MAX_SOCKET_PATH:
-        message = f"the socket path {socket.name} in it would have {length} bytes"
-        findings.error(path, message, f"at most {MAX_SOCKET_PATH} bytes in all")
 
 
 def build_backends(file: File, findings: Findings) -> dict[str, tuple[StepSection, BackendConfig]]:
@@ -89,29 +41,92 @@ def build_backends(file: File, findings: Findings) -> dict[str, tuple[StepSectio
 
 
 class WorkerBuilder:
-    """Makes workers from one file."""
+    """Makes groups and workers from one file. Texts still hold their variables."""
 
-    def __init__(self, file: File, findings: Findings) -> None:
+    def __init__(self, file: File, supervisor: SupervisorSettings, findings: Findings) -> None:
         self._file = file
+        self._supervisor = supervisor
         self._findings = findings
         self._backends = build_backends(file, findings)
         self.backends = {name: backend for name, (_, backend) in self._backends.items()}
+        self.groups = build_groups(file, findings)
+        self._homes = group_of(self.groups)
+        self._check_unused()
 
     def build(self, name: str, section: WorkerSection) -> WorkerConfig | None:
         """One worker; None where the findings say why not."""
-        shared = put_over(self._file.defaults, section)
+        group = self._homes.get(name)
+        said = put_over(self._file.defaults, section)
         backend = self._backend(name, section)
-        command = self._has_command(name, section)
-        output = self._output(name, shared.output)
-        if backend is None or output is None or not command:
+        shape = shape_of(name, section, self._findings)
+        if shape is None or backend is None:
             return None
-        return _worker(name, section, shared, backend, output)
+        check_keys(name, shape, said, group is not None, self._findings)
+        check_stop(name, said.stop, self._findings)
+        shared = fitting(said, shape, group is not None)
+        restart = restart_times(shared.restart, shared.restart.on)
+        if group is not None:
+            restart = replace(group.restart, on=shared.restart.on)
+        policy = _policy(name, section, shared, backend, restart)
+        return self._worker(policy, section, shared, shape)
 
     def plain(self) -> WorkerConfig:
         """What a worker gets that says nothing itself, on the shipped gpu numbers."""
         shared = self._file.defaults
         gpu = BackendConfig("gpu", budget.SHIPPED["gpu"])
-        return _worker("", WorkerSection(), shared, gpu, OutputConfig())
+        restart = restart_times(shared.restart, shared.restart.on)
+        return WorkerConfig(
+            name="",
+            policy=_policy("", WorkerSection(), shared, gpu, restart),
+            stop_signal=signal.Signals[f"SIG{shared.stop.signal}"],
+            stop_grace=shared.stop.grace,
+            heartbeat_interval=shared.heartbeat.interval,
+        )
+
+    def _worker(
+        self, policy: WorkerPolicy, section: WorkerSection, shared: SharedSection, shape: str
+    ) -> WorkerConfig:
+        parts = PartsBuilder(policy.name, section, shared, self._findings)
+        tokens, grace = section.max_num_batched_tokens, shared.stop.grace
+        ready = parts.ready()
+        progress = parts.progress()
+        engine = None if shape in (UNIT, ATTACH) else section.engine
+        worker = WorkerConfig(
+            name=policy.name,
+            policy=replace(
+                policy,
+                attached=shape == ATTACH,
+                probed=ready is not None,
+                progress_budget=None if progress is None else progress.budget,
+            ),
+            command=tuple(section.command) if section.command is not None else None,
+            shell=section.shell,
+            unit=section.unit,
+            attach=None if section.attach is None else AttachConfig(section.attach.expect_user),
+            runner=section.runner or self._supervisor.runner,
+            run_as=parts.run_as(),
+            cwd=section.cwd,
+            env=dict(section.env),
+            engine=section.engine,
+            pre_start=parts.pre_start(),
+            stop_command=parts.stop_command(),
+            stop_signal=signal.Signals[f"SIG{shared.stop.signal}"],
+            stop_grace=grace,
+            ready=ready,
+            progress=progress,
+            needs=tuple(section.needs),
+            release=parts.release(),
+            output=parts.output(self._supervisor.state_dir),
+            heartbeat_interval=shared.heartbeat.interval,
+            max_num_batched_tokens=tokens,
+            engine_timeouts=engine_timeouts(engine, policy, tokens, grace),
+        )
+        return replace(worker, templates=_templates(worker, section, shared))
+
+    def _check_unused(self) -> None:
+        used = {section.backend for section in self._file.workers.values()}
+        for name in self._file.backends.keys() - used - budget.SHIPPED.keys():
+            self._findings.warning(("backends", name), "no worker has this backend")
 
     def _backend(self, name: str, section: WorkerSection) -> BackendConfig | None:
         """The step rule that holds for a worker: its backend's, with its own step over it."""
@@ -132,64 +147,30 @@ class WorkerBuilder:
         rule = build_step(step, path, self._findings)
         return None if rule is None else BackendConfig(backend.name, rule, step.hard_cap)
 
-    def _has_command(self, name: str, section: WorkerSection) -> bool:
-        path = ("workers", name)
-        accepted = "command: [program, argument] or shell: a line"
-        if section.command is not None and section.shell is not None:
-            self._findings.error(
-                path, "command and shell are both written", f"only one: {accepted}"
-            )
-        elif section.command is None and section.shell is None:
-            self._findings.consequence(path, "command or shell is missing", accepted)
-        elif section.command is not None and not (section.command and section.command[0]):
-            self._findings.consequence((*path, "command"), "names no program", accepted)
-        else:
-            return True
-        return False
 
-    def _output(self, name: str, output: OutputSection) -> OutputConfig | None:
-        own: Path = ("workers", name, "output")
-        path = own if self._findings.written(own) else ("defaults", "output")
-        if output.mode == "append" and output.path is None:
-            self._findings.consequence(path, "mode append needs a path", "path: /some/file")
-            return None
-        if output.mode != "append" and output.path is not None:
-            message = f"mode {output.mode} takes no path"
-            self._findings.consequence(path, message, "mode: append with a path")
-            return None
-        return OutputConfig(output.mode, None if output.path is None else FilePath(output.path))
-
-
-def _worker(
-    name: str,
-    section: WorkerSection,
-    shared: SharedSection,
-    backend: BackendConfig,
-    output: OutputConfig,
-) -> WorkerConfig:
-    policy = _policy(name, section, shared, backend)
-    tokens, grace = section.max_num_batched_tokens, shared.stop.grace
-    return WorkerConfig(
-        name=name,
-        policy=policy,
-        command=tuple(section.command) if section.command is not None else None,
-        shell=section.shell,
-        cwd=section.cwd,
+def _templates(worker: WorkerConfig, section: WorkerSection, shared: SharedSection) -> Templates:
+    """The texts of a worker whose variables are replaced later, as they are written."""
+    return Templates(
+        command=worker.command,
+        unit=worker.unit,
+        cwd=worker.cwd,
         env=dict(section.env),
-        engine=section.engine,
-        stop_signal=signal.Signals[f"SIG{shared.stop.signal}"],
-        stop_grace=grace,
-        output=output,
-        heartbeat_interval=shared.heartbeat.interval,
-        max_num_batched_tokens=tokens,
-        engine_timeouts=engine_timeouts(section.engine, policy, tokens, grace),
+        env_files=tuple(shared.env_file),
+        output_path=None if worker.output.path is None else str(worker.output.path),
+        pre_start=() if worker.pre_start is None else worker.pre_start.argv,
+        stop_command=() if worker.stop_command is None else worker.stop_command.argv,
+        ready=() if worker.ready is None else worker.ready.argv,
+        release=() if worker.release is None else worker.release.command,
     )
 
 
 def _policy(
-    name: str, section: WorkerSection, shared: SharedSection, backend: BackendConfig
+    name: str,
+    section: WorkerSection,
+    shared: SharedSection,
+    backend: BackendConfig,
+    restart: RestartPolicy,
 ) -> WorkerPolicy:
-    restart = shared.restart
     return WorkerPolicy(
         name=name,
         backend=backend.name,
@@ -204,15 +185,8 @@ def _policy(
         busy_factor=shared.busy_factor,
         lease_cap=shared.lease_cap,
         hard_caps=HardCaps(backend.hard_cap, shared.startup.hard_cap, shared.heartbeat.hard_cap),
-        restart=RestartPolicy(
-            on=restart.on,
-            delay=restart.delay,
-            factor=restart.factor,
-            max_delay=restart.max_delay,
-            jitter=restart.jitter,
-            limit=restart.limit,
-            within=restart.within,
-            stable=restart.stable,
-        ),
+        restart=restart,
         autostart=section.autostart,
+        expect_external=shared.restart.expect_external,
+        drain=shared.drain,
     )

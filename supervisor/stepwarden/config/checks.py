@@ -34,17 +34,8 @@ def check_worker(worker: WorkerConfig, findings: Findings, environment: Mapping[
     _check_restart(worker, findings)
     _check_caps(worker, findings)
     _check_step(worker, findings)
-    _check_command(worker, findings)
+    _check_batch(worker, findings)
     check_engine(worker, findings, environment)
-
-
-def _where(worker: WorkerConfig, findings: Findings, *keys: str) -> Path:
-    """Where a shared key was written: at the worker, in the defaults, or (nowhere) the worker."""
-    own: Path = ("workers", worker.name, *keys)
-    shared: Path = ("defaults", *keys)
-    if findings.written(own):
-        return own
-    return shared if findings.written(shared) else own[:2]
 
 
 def _check_backend(worker: WorkerConfig, findings: Findings) -> None:
@@ -59,7 +50,7 @@ def _check_heartbeat(worker: WorkerConfig, findings: Findings) -> None:
     interval, timeout = worker.heartbeat_interval, worker.policy.heartbeat_timeout
     if timeout < 3 * interval:
         findings.warning(
-            _where(worker, findings, "heartbeat"),
+            findings.home(worker.name, "heartbeat"),
             f"timeout {seconds_text(timeout)} is less than 3 intervals of"
             f" {seconds_text(interval)}: two late beats look like silence",
         )
@@ -69,7 +60,7 @@ def _check_restart(worker: WorkerConfig, findings: Findings) -> None:
     policy, restart = worker.policy, worker.policy.restart
     if restart.on == "never":
         return
-    path = _where(worker, findings, "restart")
+    path = findings.home(worker.name, "restart")
     if restart.max_delay < restart.delay:
         findings.warning(path, f"delay is cut to max_delay, {seconds_text(restart.max_delay)}")
     cycle = policy.startup + policy.window + restart.delay
@@ -101,9 +92,9 @@ def _check_caps(worker: WorkerConfig, findings: Findings) -> None:
     step_path: Path = ("workers", worker.name) if own_step else ("backends", policy.backend)
     for path, cap, seconds in (
         ((*step_path, "step", "hard_cap"), caps.step, step),
-        (_where(worker, findings, "startup", "hard_cap"), caps.startup, policy.startup),
+        (findings.home(worker.name, "startup", "hard_cap"), caps.startup, policy.startup),
         (
-            _where(worker, findings, "heartbeat", "hard_cap"),
+            findings.home(worker.name, "heartbeat", "hard_cap"),
             caps.heartbeat,
             policy.heartbeat_timeout,
         ),
@@ -133,12 +124,7 @@ def _check_step(worker: WorkerConfig, findings: Findings) -> None:
             )
 
 
-def _check_command(worker: WorkerConfig, findings: Findings) -> None:
-    path: Path = ("workers", worker.name, "command")
-    for position, word in enumerate(worker.command or ()):
-        if "${" in word:
-            message = "variables are not expanded here; use shell, or write the value"
-            findings.warning((*path, position), message)
+def _check_batch(worker: WorkerConfig, findings: Findings) -> None:
     batch = _batch_option(worker.command or ())
     if batch is not None and batch != worker.policy.max_num_seqs:
         findings.warning(

@@ -1,14 +1,17 @@
-"""A checked file as it holds after defaults, in the shape of the file: it loads again."""
+"""A checked file as it holds after defaults, in the shape of the file: it loads again.
+
+Variables stay as they are written: what they stand for may be secret.
+"""
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 import yaml
 
-from stepwarden.config.settings import BackendConfig, Config, SupervisorSettings, WorkerConfig
-from stepwarden.core.budget import Formula, StepRule
+from stepwarden.config.effective_worker import effective_worker, restart_times, said
+from stepwarden.config.effective_worker import step as _step
+from stepwarden.config.settings import BackendConfig, Config, GroupConfig, SupervisorSettings
 
 
 class _Text(str):
@@ -39,10 +42,16 @@ _Dumper.add_representer(float, _represent_number)
 
 def effective(config: Config) -> dict[str, Any]:
     """Everything that holds, as plain data; durations in seconds."""
+    grouped = {member for group in config.groups.values() for member in group.members}
+    groups = {name: _group(group) for name, group in config.groups.items()}
     return {
         "supervisor": _supervisor(config.supervisor),
         "backends": {name: _backend(backend) for name, backend in config.backends.items()},
-        "workers": {name: _worker(worker) for name, worker in config.workers.items()},
+        **({"groups": groups} if groups else {}),
+        "workers": {
+            name: effective_worker(worker, name in grouped)
+            for name, worker in config.workers.items()
+        },
     }
 
 
@@ -60,12 +69,8 @@ def _quoted(node: Any) -> Any:
     return _Text(node) if isinstance(node, str) else node
 
 
-def _said(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _supervisor(settings: SupervisorSettings) -> dict[str, Any]:
-    return _said(
+    return said(
         runtime_dir=str(settings.runtime_dir),
         state_dir=str(settings.state_dir),
         agent_socket=str(settings.agent_socket),
@@ -73,6 +78,9 @@ def _supervisor(settings: SupervisorSettings) -> dict[str, Any]:
         admin_socket=str(settings.admin_socket),
         socket_mode=f"{settings.socket_mode:04o}",
         socket_group=settings.socket_group,
+        on_exit=settings.on_exit,
+        runner=settings.runner,
+        stop_limit=settings.stop_limit,
         health={"listen": list(settings.health_listen)},
         log={"format": settings.log_format, "level": settings.log_level},
     )
@@ -82,53 +90,9 @@ def _backend(backend: BackendConfig) -> dict[str, Any]:
     return {"step": _step(backend.step, backend.hard_cap)}
 
 
-def _step(step: StepRule, hard_cap: float | None) -> dict[str, Any]:
-    tail = _said(per_token=step.per_token, max=step.maximum, hard_cap=hard_cap)
-    if isinstance(step, Formula):
-        return {"base": step.base, "per_seq": step.per_seq, **tail}
-    return {"rows": dict(step.rows), **_said(beyond=step.beyond), **tail}
-
-
-def _worker(worker: WorkerConfig) -> dict[str, Any]:
-    policy = worker.policy
-    caps, restart = policy.hard_caps, policy.restart
-    return _said(
-        backend=policy.backend,
-        engine=worker.engine,
-        agent=policy.agent,
-        command=None if worker.command is None else list(worker.command),
-        shell=worker.shell,
-        cwd=worker.cwd,
-        env=dict(worker.env),
-        max_num_seqs=policy.max_num_seqs,
-        max_num_batched_tokens=worker.max_num_batched_tokens,
-        autostart=policy.autostart,
-        step=_step(policy.step, caps.step),
-        heartbeat=_said(
-            interval=worker.heartbeat_interval,
-            timeout=policy.heartbeat_timeout,
-            hard_cap=caps.heartbeat,
-        ),
-        startup=_said(budget=policy.startup, first_step=policy.first_step, hard_cap=caps.startup),
-        retry={"window": policy.window, "busy_cpu": policy.busy_cpu},
-        busy_factor=policy.busy_factor,
-        restart={
-            "on": restart.on,
-            "delay": restart.delay,
-            "factor": restart.factor,
-            "max_delay": restart.max_delay,
-            "jitter": restart.jitter,
-            "limit": restart.limit,
-            "within": restart.within,
-            "stable": restart.stable,
-        },
-        stop={
-            "signal": signal.Signals(worker.stop_signal).name.removeprefix("SIG"),
-            "grace": worker.stop_grace,
-        },
-        lease_cap=policy.lease_cap,
-        output=_said(
-            mode=worker.output.mode,
-            path=None if worker.output.path is None else str(worker.output.path),
-        ),
-    )
+def _group(group: GroupConfig) -> dict[str, Any]:
+    return {
+        "members": list(group.members),
+        "on_dead": str(group.on_dead),
+        "restart": restart_times(group.restart),
+    }

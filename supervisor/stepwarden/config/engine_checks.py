@@ -27,8 +27,8 @@ VLLM_PLUGIN = "stepwarden"
 
 def check_engine(worker: WorkerConfig, findings: Findings, environment: Mapping[str, str]) -> None:
     """Warn where vLLM would give up on a step or a start before stepwarden does."""
-    if worker.engine != VLLM or worker.policy.agent == AGENT_NONE:
-        return
+    if worker.engine != VLLM or worker.policy.agent == AGENT_NONE or not worker.argv:
+        return  # of a unit, or of what something else starts, nobody here knows the environment
     _check_plugins(worker, findings, environment)
     _check_step(worker, findings, environment)
     found = _operators_value(VLLM_READY_TIMEOUT, worker, findings, environment)
@@ -43,7 +43,7 @@ def _check_plugins(
     worker: WorkerConfig, findings: Findings, environment: Mapping[str, str]
 ) -> None:
     """Without our plugin there is no agent, and one that is required is missed at the start."""
-    path, says, text = _set_value(VLLM_PLUGINS, worker, environment)
+    path, says, text = _set_value(VLLM_PLUGINS, worker, findings, environment)
     # vLLM splits at commas and compares as it stands: a space makes it another name.
     if text is None or VLLM_PLUGIN in text.split(","):
         return
@@ -110,7 +110,7 @@ def _operators_value(
     variable: str, worker: WorkerConfig, findings: Findings, environment: Mapping[str, str]
 ) -> tuple[Path, int, str] | None:
     """Where the operator set a time-out, its seconds, and how to call it; None: nowhere."""
-    path, says, text = _set_value(variable, worker, environment)
+    path, says, text = _set_value(variable, worker, findings, environment)
     if text is None:
         return None
     seconds = parse_whole(text)
@@ -121,10 +121,13 @@ def _operators_value(
 
 
 def _set_value(
-    variable: str, worker: WorkerConfig, environment: Mapping[str, str]
+    variable: str, worker: WorkerConfig, findings: Findings, environment: Mapping[str, str]
 ) -> tuple[Path, str, str | None]:
     """Where a variable of the worker's environment is set, how to call it, and its text."""
     if variable in worker.env:
         return ("workers", worker.name, "env", variable), variable, worker.env[variable]
+    if variable in worker.file_env:
+        path = findings.home(worker.name, "env_file")
+        return path, f"{variable} in an env_file", worker.file_env[variable]
     says = f"{variable} in the supervisor's own environment"
     return ("workers", worker.name, "engine"), says, environment.get(variable)

@@ -55,6 +55,14 @@ class Kind(ABC):
     def _json_schema(self) -> dict[str, Any]:
         """The same rule for editors."""
 
+    def read(self, scalar: Scalar) -> object:
+        """The value of a scalar; raises the refusal as pydantic's own error."""
+        return self._read(scalar)
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of one value."""
+        return self._json_schema()
+
     def __get_pydantic_core_schema__(self, _: Any, __: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self._validate)
 
@@ -133,9 +141,13 @@ class Whole(Kind):
         return f"a whole number in plain digits, from {self.low} to {self.high}"
 
     def _read(self, scalar: Scalar) -> int:
-        number = parse_whole(scalar.text) if scalar.plain else None
+        sign, digits = 1, scalar.text
+        if self.low < 0 and digits.startswith("-"):
+            sign, digits = -1, digits[1:]
+        number = parse_whole(digits) if scalar.plain else None
         if number is None:
             raise refuse(f"{shown(scalar.text)} is not a whole number", self._accepts())
+        number *= sign
         if not self.low <= number <= self.high:
             raise refuse(f"{shown(scalar.text)} is out of range", self._accepts())
         return number
@@ -219,11 +231,17 @@ class Text(Kind):
 
 @dataclass(frozen=True)
 class Address(Kind):
-    """A TCP address to listen on; `loopback` allows only addresses of this host."""
+    """A TCP address to listen on; `loopback` allows only addresses of this host.
+
+    `asked`: one that is asked instead, which needs a real port.
+    """
 
     loopback: bool = False
+    asked: bool = False
 
     def _accepts(self) -> str:
+        if self.asked:
+            return '"HOST:PORT" such as "127.0.0.1:8000" or "[::1]:8000"'
         where = ", loopback only" if self.loopback else ""
         return (
             f'"HOST:PORT" such as "127.0.0.1:50051" or "[::1]:50051"{where}; port 0: any free one'
@@ -232,7 +250,7 @@ class Address(Kind):
     def _read(self, scalar: Scalar) -> str:
         host, port = split_address(scalar.text)
         number = parse_whole(port)
-        if not host or number is None or number > 65535:
+        if not host or number is None or number > 65535 or (self.asked and number == 0):
             raise refuse(f"{shown(scalar.text)} is not an address with a port", self._accepts())
         if self.loopback and not is_loopback(host):
             message = f"{shown(scalar.text)} is reachable from other hosts and has no TLS"

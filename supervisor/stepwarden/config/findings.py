@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from stepwarden.config.nodes import Document, Mapping, Node, Scalar, Sequence
 from stepwarden.config.problems import ERROR, WARNING, Path, Problem, dotted
 
@@ -48,6 +50,19 @@ class Findings:
             if node is None:
                 return False
         return True
+
+    def home(self, worker: str, *keys: str) -> Path:
+        """Where a shared key is written: at the worker or in the defaults; nowhere: the worker."""
+        own: Path = ("workers", worker, *keys)
+        shared: Path = ("defaults", *keys)
+        if self.written(own):
+            return own
+        return shared if self.written(shared) else own[:2]
+
+    def elsewhere(self, problems: Iterable[Problem]) -> None:
+        """Problems of another file that this one names."""
+        self._spoilt.add(())
+        self._problems.update(dict.fromkeys(problems))
 
     def _add(
         self,

@@ -6,14 +6,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from stepwarden.config.build import WorkerBuilder, build_supervisor
+from stepwarden.config.build import WorkerBuilder
 from stepwarden.config.checks import check_supervisor, check_worker
+from stepwarden.config.checks_together import check_together
+from stepwarden.config.daemon_settings import build_supervisor
 from stepwarden.config.findings import Findings
 from stepwarden.config.host_checks import check_paths
 from stepwarden.config.nodes import compose
 from stepwarden.config.problems import ERROR, WARNING, ConfigError
 from stepwarden.config.settings import Config
 from stepwarden.config.source import read_text
+from stepwarden.config.texts import TextsOfWorkers
 from stepwarden.config.validate import validate
 
 
@@ -41,15 +44,18 @@ def load_text(
         raise ConfigError(findings.problems())
     supervisor = build_supervisor(file.supervisor, findings)
     check_supervisor(supervisor, findings)
-    builder = WorkerBuilder(file, findings)
+    builder = WorkerBuilder(file, supervisor, findings)
+    texts = TextsOfWorkers(environment, findings)
     workers = {}
     for name, section in file.workers.items():
-        worker = builder.build(name, section)
+        built = builder.build(name, section)
+        worker = None if built is None else texts.replaced(built)
         if worker is not None:
             workers[name] = worker
             check_worker(worker, findings, environment)
             if on_this_host:
                 check_paths(worker, findings)
+    check_together(workers, supervisor, findings)
     if findings.problems(ERROR):
         raise ConfigError(findings.problems())
     return Config(
@@ -57,6 +63,7 @@ def load_text(
         supervisor=supervisor,
         workers=workers,
         backends=builder.backends,
+        groups=builder.groups,
         warnings=findings.problems(WARNING),
         plain_worker=builder.plain(),
     )

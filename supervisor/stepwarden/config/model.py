@@ -9,16 +9,25 @@ from pydantic import Field
 from stepwarden.config.fields import Address, Choice, Duration, Flag, Text, Whole
 from stepwarden.config.sections import (
     ABSOLUTE_PATH,
+    ARGUMENT,
     DAY,
     HOUR,
     MINUTE,
     SHORTEST,
+    TEMPLATE_PATH,
     Section,
     SharedSection,
 )
+from stepwarden.config.shape_sections import (
+    NAME,
+    AttachSection,
+    GroupSection,
+    PreStartSection,
+    ProgressSection,
+    ReadySection,
+    ReleaseSection,
+)
 
-NAME_RULE = "a letter or digit, then letters, digits, '.', '_' or '-', 64 at most"
-NAME = Text(NAME_RULE, pattern="[A-Za-z0-9][A-Za-z0-9._-]{0,63}", key=True)
 ENV_NAME = Text(
     "letters, digits and '_', not STEPWARDEN_..., which the supervisor itself sets",
     pattern="(?!STEPWARDEN_)[A-Za-z_][A-Za-z0-9_]*",
@@ -26,6 +35,11 @@ ENV_NAME = Text(
 )
 SOCKET_MODE = Text('an octal mode in quotes, such as "0600" or "0660"', pattern="0[0-7]{3}")
 GROUP_RULE = Text("a group name", pattern="[A-Za-z_][A-Za-z0-9_.-]{0,31}[$]?")
+UNIT = Text(
+    "a systemd service, NAME.service; ${VARIABLES} are replaced",
+    pattern=r"[A-Za-z0-9:_.\\@${}-]+\.service",
+)
+RUNNERS = Choice(("auto", "systemd", "spawn"))
 ENGINES = Choice(("vllm", "sglang", "llama.cpp", "triton", "python"))
 LOCAL_ADDRESS = Address(loopback=True)
 
@@ -74,6 +88,22 @@ class SupervisorSection(Section):
     socket_group: Annotated[str | None, GROUP_RULE] = Field(
         default=None, description="Group that owns both sockets. Without it: the daemon's own."
     )
+    on_exit: Annotated[str, Choice(("auto", "stop", "leave"))] = Field(
+        default="auto",
+        description="What becomes of the workers when the daemon is told to end. stop: all are"
+        " stopped. leave: they live on and are adopted by the next daemon. auto: leave for those"
+        " of the systemd runner at a restart of the service, else stop.",
+    )
+    runner: Annotated[str, RUNNERS] = Field(
+        default="auto",
+        description="How workers are started. systemd: each in a service of its own. spawn: as"
+        " children. auto: systemd where it is booted and allowed.",
+    )
+    stop_limit: Annotated[float, Duration(1.0, 7 * DAY)] = Field(
+        default=90.0,
+        description="What stops the daemon kills it after this (TimeoutStopSec of its unit, grace"
+        " period of its pod). Only `check` uses it, to warn of stops that take longer.",
+    )
     health: HealthSection = HealthSection()
     log: LogSection = LogSection()
 
@@ -121,7 +151,7 @@ class BackendSection(Section):
 
 
 class WorkerSection(SharedSection):
-    """One supervised server: a command and its whole process tree."""
+    """One supervised server: a command and its whole process tree, a unit, or an attached one."""
 
     backend: Annotated[str, NAME] = Field(
         default="gpu", description="Which backend's step budgets hold."
@@ -130,20 +160,57 @@ class WorkerSection(SharedSection):
         default=None,
         description="What runs. vllm with agent: required gets its own time-outs set above ours.",
     )
-    command: list[Annotated[str, Text("text; numbers in quotes", empty=True)]] | None = Field(
+    command: list[Annotated[str, ARGUMENT]] | None = Field(
         default=None,
-        description="Program and arguments, as a list; no shell, no variables. This or shell.",
+        description="Program and arguments, as a list; no shell. ${VARIABLES} are replaced. This,"
+        " or shell, unit, attach.",
     )
     shell: Annotated[str | None, Text("one line for /bin/sh -c")] = Field(
-        default=None, description="A line for /bin/sh -c. This or command."
+        default=None,
+        description="A line for /bin/sh -c, which replaces variables itself. This, or command,"
+        " unit, attach.",
     )
-    cwd: Annotated[str | None, ABSOLUTE_PATH] = Field(
-        default=None, description="Working directory. Without it: the supervisor's own."
+    unit: Annotated[str | None, UNIT] = Field(
+        default=None,
+        description="A systemd service that is started and stopped by systemd on our word; its own"
+        " Restart= must be no. This, or command, shell, attach.",
+    )
+    attach: AttachSection | None = Field(
+        default=None,
+        description="Something else starts it, and its agent tells of it. This, or command, shell,"
+        " unit.",
+    )
+    runner: Annotated[str | None, RUNNERS] = Field(
+        default=None, description="How it is started. Without it: `supervisor.runner`."
+    )
+    cwd: Annotated[str | None, TEMPLATE_PATH] = Field(
+        default=None,
+        description="Working directory; ${VARIABLES} are replaced. Without it: the supervisor's"
+        " own.",
     )
     env: dict[
         Annotated[str, ENV_NAME],
         Annotated[str, Text("text; numbers in quotes", "", True, empty=True)],
-    ] = Field(default={}, description="Environment variables, added to the supervisor's own.")
+    ] = Field(
+        default={},
+        description="Environment variables, over env_file, over the supervisor's own. ${VARIABLES}"
+        " of those two are replaced.",
+    )
+    pre_start: PreStartSection | None = Field(default=None, description="Runs before each start.")
+    ready: ReadySection | None = Field(
+        default=None,
+        description="What tells that it is ready. Without it: its agent; with agent: none, that"
+        " its process runs.",
+    )
+    progress: ProgressSection | None = Field(
+        default=None, description="A counter that shows progress where no agent does."
+    )
+    needs: list[Annotated[str, NAME]] = Field(
+        default=[], description="Other workers that must be HEALTHY before this one starts."
+    )
+    release: ReleaseSection | None = Field(
+        default=None, description="What must be free before each start."
+    )
     max_num_seqs: Annotated[int, Whole(1, 10_000_000)] = Field(
         default=256,
         description="The engine's largest batch. A step of unknown size counts as this.",
@@ -168,6 +235,9 @@ class File(Section):
     )
     defaults: SharedSection = Field(
         default=SharedSection(), description="For every worker that does not say otherwise."
+    )
+    groups: dict[Annotated[str, NAME], GroupSection] = Field(
+        default={}, description="Workers that belong together, by the group's name."
     )
     workers: dict[Annotated[str, NAME], WorkerSection] = Field(
         min_length=1, description="What is supervised, by name."

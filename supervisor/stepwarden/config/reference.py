@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from stepwarden.config.nodes import MAX_DEPTH, MAX_NODES
-from stepwarden.config.schema import DURATION_REF, json_schema
+from stepwarden.config.quantities import UNLIMITED
+from stepwarden.config.schema import DURATION_REF, SIZE_REF, json_schema
 from stepwarden.config.source import MAX_FILE_BYTES
-from stepwarden.config.values import seconds_text
+from stepwarden.config.values import seconds_text, size_text
 
 _HEAD = f"""\
 # Configuration reference
@@ -31,6 +32,8 @@ make of it does not matter.
 |---|---|---|
 | duration | `30s`, `500ms`, `5m`, `1h30m`, `2d`; plain seconds: `30`, `2.5` | `"30"`, `30 s`, \
 `5 minutes`, `1:30`, `30min` |
+| size | `100MiB`, `1.5GiB`, `1GB` (KiB MiB GiB TiB: powers of 1024; KB MB GB TB: of 1000); \
+plain bytes: `1048576` | `"5"`, `100 MiB`, `100M`, `100mb` |
 | number | `5`, `2.5` | `+5`, `-5`, `010`, `1_000`, `1,000`, `1e3`, `0x1F`, `.inf`, `"5"` |
 | whole number | `64` | as above, and `64.0` |
 | yes or no | `true`, `false` | `yes`, `no`, `on`, `off`, `True`, `1` |
@@ -79,6 +82,14 @@ _PLACES = (
     ("restart", "RestartSection", ""),
     ("stop", "StopSection", ""),
     ("output", "OutputSection", ""),
+    ("limits", "LimitsSection", ""),
+    ("attach", "AttachSection", ""),
+    ("pre_start", "PreStartSection", ""),
+    ("ready", "ReadySection", ""),
+    ("progress", "ProgressSection", ""),
+    ("release", "ReleaseSection", ""),
+    ("groups.NAME", "GroupSection", ""),
+    ("restart of a group", "RestartTimes", ""),
 )
 
 
@@ -128,6 +139,11 @@ def _takes(field: dict[str, Any]) -> str:
     if {"$ref": DURATION_REF} in choices:
         number = choices[0]
         return f"duration, {_seconds(number['minimum'])} to {_seconds(number['maximum'])}"
+    if {"$ref": SIZE_REF} in choices:
+        low, high = (size_text(choices[0][bound]) for bound in ("minimum", "maximum"))
+        return f"size, {low} to {high}" + _or_unlimited(choices)
+    if choices:
+        return _of_several(choices)
     if "enum" in field:
         return ", ".join(f"`{word}`" for word in field["enum"])
     kind = field.get("type", "section")
@@ -136,6 +152,19 @@ def _takes(field: dict[str, Any]) -> str:
         return f"{word}, {field['minimum']} to {field['maximum']}"
     names = {"string": "text", "boolean": "yes or no", "array": "list", "object": "mapping"}
     return names.get(kind, "section")
+
+
+def _of_several(choices: list[dict[str, Any]]) -> str:
+    """A key that takes one of several kinds of values."""
+    if any(choice.get("type") == "array" for choice in choices):
+        return "text, or a list of such"
+    if any("pattern" in choice for choice in choices):
+        return "name, or whole number"
+    return _takes(choices[0]) + _or_unlimited(choices)
+
+
+def _or_unlimited(choices: list[dict[str, Any]]) -> str:
+    return f", or `{UNLIMITED}`" if {"const": UNLIMITED} in choices else ""
 
 
 def _seconds(value: float) -> str:

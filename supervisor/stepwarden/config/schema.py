@@ -11,10 +11,22 @@ from typing import Any
 
 from stepwarden.config.model import File
 from stepwarden.config.validate import EXTENSION_PREFIX
-from stepwarden.config.values import DURATION_FORMS, DURATION_PATTERN, seconds_text
+from stepwarden.config.values import (
+    DURATION_FORMS,
+    DURATION_PATTERN,
+    SIZE_FORMS,
+    SIZE_PATTERN,
+    seconds_text,
+    size_text,
+)
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DURATION_REF = "#/$defs/DurationText"
+SIZE_REF = "#/$defs/SizeText"
+
+_SHAPES = ("command", "shell", "unit", "attach")
+_PROBES = ("agent", "tcp", "http", "grpc", "command", "delay")
+_TEXTS = {DURATION_PATTERN: DURATION_REF, SIZE_PATTERN: SIZE_REF}
 
 _ROW_NAMES = {"pattern": "^[1-9][0-9]*$"}
 
@@ -28,7 +40,13 @@ def json_schema() -> dict[str, Any]:
         "pattern": DURATION_PATTERN,
         "description": f"A duration: {DURATION_FORMS}.",
     }
-    definitions["WorkerSection"]["oneOf"] = [{"required": ["command"]}, {"required": ["shell"]}]
+    definitions["SizeText"] = {
+        "type": "string",
+        "pattern": SIZE_PATTERN,
+        "description": f"A size: {SIZE_FORMS}.",
+    }
+    definitions["WorkerSection"]["oneOf"] = _one_of(_SHAPES)
+    definitions["ReadySection"]["oneOf"] = _one_of(_PROBES)
     step = definitions["StepSection"]
     step["properties"]["rows"] |= {"propertyNames": _ROW_NAMES, "minProperties": 1}
     step["not"] = {
@@ -47,6 +65,10 @@ def json_schema() -> dict[str, Any]:
     }
 
 
+def _one_of(keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [{"required": [key]} for key in keys]
+
+
 def schema_text() -> str:
     """The schema as the committed file holds it."""
     return json.dumps(json_schema(), indent=2) + "\n"
@@ -60,8 +82,8 @@ def _simplify(node: Any) -> Any:
         return int(node)
     if not isinstance(node, dict):
         return node
-    if node.get("pattern") == DURATION_PATTERN:
-        return {"$ref": DURATION_REF}
+    if node.get("pattern") in _TEXTS:
+        return {"$ref": _TEXTS[node["pattern"]]}
     plain = {name: _simplify(value) for name, value in node.items()}
     if isinstance(plain.get("title"), str):
         del plain["title"]
@@ -73,6 +95,8 @@ def _simplify(node: Any) -> Any:
     _with_names(plain)
     if {"$ref": DURATION_REF} in plain.get("anyOf", []) and "default" in plain:
         plain["default"] = seconds_text(plain["default"])
+    if {"$ref": SIZE_REF} in plain.get("anyOf", []) and "default" in plain:
+        plain["default"] = size_text(plain["default"])
     return plain
 
 

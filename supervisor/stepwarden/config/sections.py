@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from stepwarden.config.fields import Choice, Duration, Number, Text, Whole
+from stepwarden.config.quantities import Account, Count, OneOrMore, Size
 
 MINUTE = 60.0
 HOUR = 3600.0
@@ -14,6 +15,12 @@ DAY = 86400.0
 SHORTEST = 0.1
 
 ABSOLUTE_PATH = Text("an absolute path", pattern=r"/[^\x00\n]*")
+TEMPLATE_PATH = Text("an absolute path; ${VARIABLES} are replaced", pattern=r"(/|\$\{)[^\x00\n]*")
+ARGUMENT = Text("text; numbers in quotes", empty=True)
+UMASK = Text('an octal mask in quotes, such as "0027"', pattern="0[0-7]{3}")
+KIB = 1024
+TIB = KIB**4
+BYTES = Size(0, 2**62, unlimited=True)
 AGENT_MODES = Choice(("required", "optional", "none"))
 SIGNALS = Choice(("TERM", "INT", "QUIT", "HUP", "USR1", "USR2", "KILL"))
 
@@ -25,6 +32,11 @@ class Section(BaseModel):
 
 
 S = TypeVar("S", bound=Section)
+
+
+def keys_of(section: type[Section]) -> dict[str, str]:
+    """The keys of a section as the file writes them, each with the attribute that holds it."""
+    return {field.alias or name: name for name, field in section.model_fields.items()}
 
 
 def put_over(base: S, said: Section) -> S:
@@ -90,14 +102,9 @@ class RetrySection(Section):
     )
 
 
-class RestartSection(Section):
-    """When and how often a dead worker is started again."""
+class RestartTimes(Section):
+    """How often and how soon."""
 
-    on: Annotated[str, Choice(("any_exit", "failure", "never"))] = Field(
-        default="any_exit",
-        description="any_exit: after every death, exit code 0 included. failure: not after exit"
-        " code 0. never: a dead worker stays down.",
-    )
     delay: Annotated[float, Duration(SHORTEST, HOUR, "starts at once")] = Field(
         default=10.0, description="Before the first restart."
     )
@@ -123,27 +130,74 @@ class RestartSection(Section):
     )
 
 
-class StopSection(Section):
-    """How a worker's process tree is ended."""
+class RestartSection(RestartTimes):
+    """When and how often a dead worker is started again."""
 
+    on: Annotated[str, Choice(("any_exit", "failure", "never"))] = Field(
+        default="any_exit",
+        description="any_exit: after every death, exit code 0 included. failure: not after exit"
+        " code 0. never: a dead worker stays down, and the other keys must not be written.",
+    )
+    expect_external: Annotated[float, Duration(SHORTEST, 7 * DAY)] = Field(
+        default=600.0,
+        description="With attach only: what starts the worker has this long to bring it (back)"
+        " before it is FAILED.",
+    )
+
+
+class StopSection(Section):
+    """How a worker's process tree is ended. The command first, then the signal, then KILL."""
+
+    command: list[Annotated[str, ARGUMENT]] | None = Field(
+        default=None,
+        description="Runs first, such as [docker, stop, NAME]. Without it: the signal alone.",
+    )
+    timeout: Annotated[float, Duration(SHORTEST, DAY)] = Field(
+        default=30.0, description="How long `command` may take; then the signal is sent anyway."
+    )
     signal: Annotated[str, SIGNALS] = Field(
         default="TERM", description="The first signal to the whole tree."
     )
     grace: Annotated[float, Duration(SHORTEST, DAY)] = Field(
-        default=30.0, description="From that signal until KILL."
+        default=30.0, description="From that signal until KILL. Not with signal KILL."
     )
 
 
 class OutputSection(Section):
     """Where the worker's standard output and error go."""
 
-    mode: Annotated[str, Choice(("inherit", "append"))] = Field(
+    mode: Annotated[str, Choice(("inherit", "append", "capture"))] = Field(
         default="inherit",
-        description="inherit: the supervisor's own output. append: added to the file at `path`.",
+        description="inherit: the supervisor's own output. append: added to the file at `path`."
+        " capture: kept in files of limited size, the last lines shown by `status`.",
     )
-    path: Annotated[str | None, ABSOLUTE_PATH] = Field(
-        default=None, description="The file for append; nothing else may be written here."
+    path: Annotated[str | None, TEMPLATE_PATH] = Field(
+        default=None,
+        description="The file; ${VARIABLES} are replaced. append needs it; capture without it:"
+        " output/NAME.log in state_dir.",
     )
+    max_file: Annotated[int, Size(64 * KIB, TIB)] = Field(
+        default=100 * KIB * KIB, description="capture: a file of this size is put aside."
+    )
+    keep: Annotated[int, Whole(0, 1000)] = Field(
+        default=5, description="capture: so many files that were put aside are kept."
+    )
+
+
+class LimitsSection(Section):
+    """Resource limits, soft and hard alike. unlimited lifts one."""
+
+    nofile: Annotated[int | None, Count()] = Field(default=None, description="Open files.")
+    nproc: Annotated[int | None, Count()] = Field(
+        default=None, description="Processes and threads of the user."
+    )
+    memlock: Annotated[int | None, BYTES] = Field(default=None, description="Locked memory.")
+    core: Annotated[int | None, BYTES] = Field(default=None, description="Core dump; 0: none.")
+    stack: Annotated[int | None, BYTES] = Field(default=None, description="Stack.")
+    address_space: Annotated[int | None, BYTES] = Field(
+        default=None, alias="as", description="Address space of one process."
+    )
+    fsize: Annotated[int | None, BYTES] = Field(default=None, description="Files it writes.")
 
 
 class SharedSection(Section):
@@ -164,8 +218,30 @@ class SharedSection(Section):
     )
     restart: RestartSection = RestartSection()
     stop: StopSection = StopSection()
+    drain: Annotated[float, Duration(SHORTEST, DAY, "judges steps as ever")] = Field(
+        default=55.0,
+        description="While its agent says draining, steps are not judged; this long at most.",
+    )
     lease_cap: Annotated[float, Duration(SHORTEST, DAY, "ignores all leases")] = Field(
         default=1800.0,
         description="A declared long operation (lease) extends a deadline by at most this.",
     )
     output: OutputSection = OutputSection()
+    user: Annotated[str | None, Account("user")] = Field(
+        default=None, description="Runs as this user, by name or number. Without it: the daemon's."
+    )
+    group: Annotated[str | None, Account("group")] = Field(
+        default=None, description="By name or number. Without it: the user's own group."
+    )
+    umask: Annotated[str | None, UMASK] = Field(
+        default=None, description="In quotes, in octal. Without it: the daemon's own."
+    )
+    nice: Annotated[int | None, Whole(-20, 19)] = Field(
+        default=None, description="Priority, 19 the lowest. Without it: the daemon's own."
+    )
+    limits: LimitsSection = LimitsSection()
+    env_file: Annotated[list[str], OneOrMore(TEMPLATE_PATH)] = Field(
+        default=[],
+        description="Files of KEY=VALUE lines, read at each start; the later wins, env wins over"
+        " all. For secrets: mode 0640, owned by the daemon's group.",
+    )

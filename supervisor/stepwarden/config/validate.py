@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -20,11 +20,18 @@ from stepwarden.config.model import (
 )
 from stepwarden.config.nodes import Document, Mapping, Node, Sequence
 from stepwarden.config.problems import Path
-from stepwarden.config.sections import Section
+from stepwarden.config.sections import Section, keys_of
+from stepwarden.config.shape_sections import GroupSection
 
 EXTENSION_PREFIX = "x-"
 """Top-level keys that start so are yours: for anchors and notes; nothing reads them."""
 
+_NAMED: dict[str, type[Section]] = {
+    "workers": WorkerSection,
+    "backends": BackendSection,
+    "groups": GroupSection,
+}
+"""The sections that stand below names of the operator's own."""
 _KEY_MARK = "[key]"
 _MAX_ROUNDS = 5
 _MISSING = ("missing", "too_short")
@@ -120,7 +127,7 @@ def _found(value: object) -> str:
 
 def _unknown_key(path: Path, findings: Findings) -> None:
     section = _section_at(path[:-1])
-    known = list(section.model_fields) if section else []
+    known = list(keys_of(section)) if section else []
     name = str(path[-1])
     near = [word for word in known if word == name.lower()]
     near = near or difflib.get_close_matches(name.lower(), known, 1, 0.65)
@@ -143,18 +150,22 @@ def _all_keys() -> Iterator[tuple[str, str]]:
         ("supervisor.", SupervisorSection),
         ("backends.NAME.", BackendSection),
         ("backends.NAME.step.", StepSection),
+        ("groups.NAME.", GroupSection),
     ]
     for place, section in tops:
-        for name, field in section.model_fields.items():
-            yield place, name
-            inner = _section_of(field.annotation)
+        for key, name in keys_of(section).items():
+            yield place, key
+            inner = _section_of(section.model_fields[name].annotation)
             if inner and section in (WorkerSection, SupervisorSection):
-                yield from ((f"{place}{name}.", key) for key in inner.model_fields)
+                yield from ((f"{place}{key}.", below) for below in keys_of(inner))
 
 
 def _section_of(annotation: Any) -> type[Section] | None:
-    is_section = isinstance(annotation, type) and issubclass(annotation, Section)
-    return annotation if is_section else None
+    """The section that a key takes, one that may be left out included; None: no section."""
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, Section):
+            return kind
+    return None
 
 
 def _section_at(path: Path) -> type[Section] | None:
@@ -163,8 +174,8 @@ def _section_at(path: Path) -> type[Section] | None:
     steps = list(path)
     while steps:
         name = str(steps.pop(0))
-        if section is File and name in ("workers", "backends"):
-            section = WorkerSection if name == "workers" else BackendSection
+        if section is File and name in _NAMED:
+            section = _NAMED[name]
             steps = steps[1:]
             continue
         field = section.model_fields.get(name)

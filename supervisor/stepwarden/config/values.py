@@ -4,6 +4,8 @@
   zero, underscore, comma, hexadecimal, no quotes.
 - A duration is a number of seconds, or numbers with units from large to small: ``1h30m``, ``30s``,
   ``500ms`` (units d h m s ms; nothing between number and unit).
+- A size is a number of bytes, or a number with one unit: ``100MiB``, ``1GB`` (KiB MiB GiB TiB count
+  in 1024, KB MB GB TB in 1000).
 - Yes and no are ``true`` and ``false``.
 - Text that some YAML reader takes for a number, a date, a truth value or nothing needs quotes.
 """
@@ -20,8 +22,18 @@ DURATION_PATTERN = "^(?=.)" + "".join(f"(?:{_NUMBER}{unit})?" for unit in _UNITS
 """A duration with units, as a regular expression that JSON Schema understands too."""
 DURATION_FORMS = "30s, 500ms, 5m, 1h30m or plain seconds such as 30 or 2.5"
 
+_SIZE_UNITS = {
+    f"{letter}{tail}": base**power
+    for tail, base in (("iB", 1024), ("B", 1000))
+    for power, letter in enumerate("KMGT", 1)
+}
+SIZE_PATTERN = f"^{_NUMBER}(?:[KMGT]i?B)$"
+"""A size with a unit, as a regular expression that JSON Schema understands too."""
+SIZE_FORMS = "100MiB, 1.5GiB, 1GB or plain bytes such as 1048576"
+
 _WHOLE = re.compile(r"0|[1-9][0-9]*", re.ASCII)
 _PLAIN_NUMBER = re.compile(_NUMBER)
+_SIZE = re.compile(f"({_NUMBER})([KMGT]i?B)")
 _DURATION = re.compile("".join(f"(?:({_NUMBER}){unit})?" for unit in _UNITS))
 _LOOKS_LIKE_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9_]+)(?:e[-+]?[0-9]+)?", re.I)
 _LOOKS_LIKE_OTHER = re.compile(
@@ -55,6 +67,15 @@ def parse_duration(text: str) -> float | None:
     return sum(float(number) * unit for number, unit in parts if number is not None)
 
 
+def parse_size(text: str) -> int | None:
+    """Bytes; None where the text is not a size."""
+    plain = parse_whole(text)
+    if plain is not None or len(text) > _MAX_LENGTH:
+        return plain
+    found = _SIZE.fullmatch(text)
+    return round(float(found[1]) * _SIZE_UNITS[found[2]]) if found else None
+
+
 def needs_quotes(text: str) -> bool:
     """True for plain text that some YAML reader takes for something else than text."""
     return (
@@ -72,3 +93,11 @@ def seconds_text(seconds: float) -> str:
     if 0 < seconds < 1:
         return f"{round(seconds * 1000, 6):g}ms"
     return f"{seconds:.12g}s"
+
+
+def size_text(size: int) -> str:
+    """A size as people write it: ``100MiB``, ``1500B`` as plain ``1500``."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size and size % _SIZE_UNITS[unit] == 0:
+            return f"{size // _SIZE_UNITS[unit]}{unit}"
+    return str(size)

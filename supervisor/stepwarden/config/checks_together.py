@@ -1,0 +1,71 @@
+"""What is wrong with workers only beside each other, or beside the daemon's own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stepwarden.config.findings import Findings
+from stepwarden.config.settings import SupervisorSettings, WorkerConfig
+from stepwarden.config.values import seconds_text
+
+STOP_MARGIN = 30.0
+"""Seconds beyond the longest stop that the daemon itself may need to end."""
+
+
+def check_together(
+    workers: Mapping[str, WorkerConfig],
+    supervisor: SupervisorSettings,
+    findings: Findings,
+) -> None:
+    """Say what does not fit together."""
+    _check_outputs(workers, findings)
+    _check_units(workers, findings)
+    _check_stop_limit(workers, supervisor, findings)
+
+
+def _check_outputs(workers: Mapping[str, WorkerConfig], findings: Findings) -> None:
+    """A file that is turned over belongs to one worker alone; appending can be shared."""
+    owners: dict[str, WorkerConfig] = {}
+    for worker in workers.values():
+        if worker.output.path is None:
+            continue
+        first = owners.setdefault(str(worker.output.path), worker)
+        if first is not worker and "capture" in (first.output.mode, worker.output.mode):
+            message = f"worker {first.name} writes to {worker.output.path} too"
+            path = findings.home(worker.name, "output", "path")
+            findings.error(path, message, "a file of its own for captured output")
+
+
+def _check_units(workers: Mapping[str, WorkerConfig], findings: Findings) -> None:
+    owners: dict[str, str] = {}
+    for name, worker in workers.items():
+        if worker.unit is None:
+            continue
+        first = owners.setdefault(worker.unit, name)
+        if first != name:
+            message = f"worker {first} has {worker.unit} too"
+            findings.error(("workers", name, "unit"), message, "each unit at one worker")
+
+
+def stop_seconds(worker: WorkerConfig) -> float:
+    """The longest that a commanded stop of this worker takes before KILL."""
+    command = 0.0 if worker.stop_command is None else worker.stop_command.timeout
+    return command + (0.0 if worker.kills_at_once else worker.stop_grace)
+
+
+def _check_stop_limit(
+    workers: Mapping[str, WorkerConfig], supervisor: SupervisorSettings, findings: Findings
+) -> None:
+    ours = [worker for worker in workers.values() if worker.attach is None]
+    if supervisor.on_exit == "leave" or not ours:
+        return
+    longest = max(ours, key=stop_seconds)
+    seconds, limit = stop_seconds(longest), supervisor.stop_limit
+    if seconds + STOP_MARGIN > limit:
+        need = seconds_text(seconds + STOP_MARGIN)
+        findings.warning(
+            findings.home(longest.name, "stop"),
+            f"stopping {longest.name} may take {seconds_text(seconds)}, and the daemon is killed"
+            f" after supervisor.stop_limit, {seconds_text(limit)}; set that, and TimeoutStopSec of"
+            f" its unit, to at least {need}",
+        )

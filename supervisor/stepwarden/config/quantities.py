@@ -1,0 +1,116 @@
+"""Kinds of values for running a process: sizes, resource limits, accounts, one or several texts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from stepwarden.config.fields import Kind, Text, refuse
+from stepwarden.config.nodes import Scalar
+from stepwarden.config.values import SIZE_FORMS, SIZE_PATTERN, parse_size, parse_whole, size_text
+from stepwarden.naming import shown
+
+ACCOUNT_NAME = "[A-Za-z_][A-Za-z0-9_.-]{0,31}[$]?"
+UNLIMITED = "unlimited"
+MAX_ID = 2**32 - 2
+"""The largest user or group number; the next one means "nobody in particular" to the kernel."""
+
+
+@dataclass(frozen=True)
+class Size(Kind):
+    """Bytes between `low` and `high`. `unlimited`: that word is accepted too, and read as None."""
+
+    low: int
+    high: int
+    unlimited: bool = False
+
+    def _accepts(self) -> str:
+        word = f"; or {UNLIMITED}" if self.unlimited else ""
+        return f"{SIZE_FORMS}; from {size_text(self.low)} to {size_text(self.high)}{word}"
+
+    def _read(self, scalar: Scalar) -> int | None:
+        if self.unlimited and scalar.text == UNLIMITED:
+            return None
+        quoted_number = not scalar.plain and parse_whole(scalar.text) is not None
+        size = None if quoted_number else parse_size(scalar.text)
+        if size is None:
+            why = "is quoted text, not a number" if quoted_number else "is not a size"
+            raise refuse(f"{shown(scalar.text)} {why}", self._accepts())
+        if not self.low <= size <= self.high:
+            raise refuse(f"{shown(scalar.text)} is out of range", self._accepts())
+        return size
+
+    def _json_schema(self) -> dict[str, Any]:
+        number = {"type": "integer", "minimum": self.low, "maximum": self.high}
+        forms = [number, {"type": "string", "pattern": SIZE_PATTERN}]
+        return {"anyOf": [*forms, {"const": UNLIMITED}] if self.unlimited else forms}
+
+
+@dataclass(frozen=True)
+class Count(Kind):
+    """A number of things that is limited, or the word unlimited, read as None."""
+
+    high: int = 2**31 - 1
+
+    def _accepts(self) -> str:
+        return f"a whole number in plain digits, up to {self.high}, or {UNLIMITED}"
+
+    def _read(self, scalar: Scalar) -> int | None:
+        if scalar.text == UNLIMITED:
+            return None
+        number = parse_whole(scalar.text) if scalar.plain else None
+        if number is None or number > self.high:
+            raise refuse(f"{shown(scalar.text)} cannot be used here", self._accepts())
+        return number
+
+    def _json_schema(self) -> dict[str, Any]:
+        number = {"type": "integer", "minimum": 0, "maximum": self.high}
+        return {"anyOf": [number, {"const": UNLIMITED}]}
+
+
+@dataclass(frozen=True)
+class Account(Kind):
+    """A user or a group by name or number, kept as text."""
+
+    what: str
+
+    def _accepts(self) -> str:
+        return f"a {self.what} name, or its number"
+
+    def _read(self, scalar: Scalar) -> str:
+        number = parse_whole(scalar.text)
+        if number is not None and number <= MAX_ID:
+            return scalar.text
+        if number is None and re.fullmatch(ACCOUNT_NAME, scalar.text):
+            return scalar.text
+        raise refuse(f"{shown(scalar.text)} is not a {self.what}", self._accepts())
+
+    def _json_schema(self) -> dict[str, Any]:
+        number = {"type": "integer", "minimum": 0, "maximum": MAX_ID}
+        digits = {"type": "string", "pattern": "^(?:0|[1-9][0-9]*)$"}
+        return {"anyOf": [number, {"type": "string", "pattern": f"^{ACCOUNT_NAME}$"}, digits]}
+
+
+@dataclass(frozen=True)
+class OneOrMore(Kind):
+    """One text, or a list of some, read as a list."""
+
+    item: Text
+
+    def _accepts(self) -> str:
+        return f"{self.item.says}, or a list of such"
+
+    def _validate(self, value: object) -> object:
+        if not isinstance(value, list):
+            return [super()._validate(value)]
+        if not value:
+            raise refuse("the list is empty", self._accepts())
+        return [super(OneOrMore, self)._validate(item) for item in value]
+
+    def _read(self, scalar: Scalar) -> object:
+        return self.item.read(scalar)
+
+    def _json_schema(self) -> dict[str, Any]:
+        one = self.item.schema()
+        return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
