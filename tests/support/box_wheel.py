@@ -14,14 +14,20 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 
 def unmet() -> str | None:
     """Why tests with the wheel in a box cannot run here; None where they can."""
+    reason = no_box()
+    if reason is None and not list(ROOT.glob("dist/stepwarden-*.whl")):
+        return "there is no wheel in dist/: make wheel"
+    return reason
+
+
+def no_box() -> str | None:
+    """Why tests with a Python in a box cannot run here; None where they can."""
     reason = systemd_box.missing()
     if reason is not None:
         return reason
     modern = "import sys, ensurepip; sys.exit(sys.version_info < (3, 11))"
     if subprocess.run([SYSTEM_PYTHON, "-c", modern], check=False, capture_output=True).returncode:
         return f"{SYSTEM_PYTHON} is older than 3.11 or has no venv"
-    if not list(ROOT.glob("dist/stepwarden-*.whl")):
-        return "there is no wheel in dist/: make wheel"
     return None
 
 

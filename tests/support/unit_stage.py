@@ -74,10 +74,8 @@ class Stage:
 
     async def ended(self, unit: str) -> dict[str, Any]:
         """Wait for the end of its main process; how it ended."""
-        end = time.monotonic() + LIMIT
-        while (found := await self.units.exit_of(unit)) is None:
-            assert time.monotonic() < end, f"{unit} does not end"
-            await asyncio.sleep(0.02)
+        found = await self.units.exit_within(unit, LIMIT)
+        assert found is not None, f"{unit} does not end"
         return asdict(found)
 
     async def gone(self, unit: str) -> bool:
@@ -178,10 +176,11 @@ async def orphans(stage: Stage) -> Any:
 
 
 @act
-async def begin(stage: Stage, *argv: str) -> Any:
+async def begin(stage: Stage, after: str, user: str, *argv: str) -> Any:
     """Start a worker that goes on without us; its identity."""
-    begun = await stage.start(*argv, env={**ENV, "TOKEN": "s3cret-token"}, user="nobody")
-    return asdict(begun)
+    units = TransientUnits(stage.bus, RUNTIME, OWNER, after=after or None)
+    spec = stage.spec(*argv, env={**ENV, "TOKEN": "s3cret-token"}, user=user)
+    return asdict(await units.start(spec, LIMIT))
 
 
 @act
@@ -248,7 +247,14 @@ async def hung_exec(stage: Stage, path: str) -> Any:
         said = str(error)
     took = time.monotonic() - began
     ticking.cancel()
-    return {"said": said, "took": took, "ticks": ticks}
+    given_up = asyncio.ensure_future(stage.start(path))
+    while not await stage.bus.list_units("stepwarden-"):
+        await asyncio.sleep(0.02)
+    given_up.cancel()
+    await asyncio.wait({given_up})
+    await stage.units.close()
+    left = [unit.name for unit in await stage.bus.list_units("stepwarden-")]
+    return {"said": said, "took": took, "ticks": ticks, "cancelled": left}
 
 
 @act

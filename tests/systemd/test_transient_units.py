@@ -9,23 +9,37 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jeepney
 import pytest
-from support.box_wheel import install_wheel, unmet
+import stepwarden
+import stepwarden_proto
+from support.box_wheel import SYSTEM_PYTHON, no_box
 from support.systemd_box import SystemdBox
 from support.systemd_init import SHARE
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.systemd, pytest.mark.timeout(300)]
 
-PYTHON = f"{SHARE}/venv/bin/python"
+COMMAND = ("env", f"PYTHONPATH={SHARE}/site", SYSTEM_PYTHON, f"{SHARE}/unit_stage.py")
+PACKAGES = (stepwarden, stepwarden_proto, jeepney)
 STAGE = Path(__file__).resolve().parents[1] / "support" / "unit_stage.py"
 SECRET = "s3cret-token"
+# Without that order the bus may be gone at shutdown before the caller has asked.
 CALLER = f"""\
+[Unit]
+After=dbus.service
 [Service]
-ExecStart={PYTHON} {SHARE}/unit_stage.py caller {SHARE}/notes
+ExecStart=/usr/bin/{" ".join(COMMAND)} caller {SHARE}/notes
+"""
+RULE = """\
+polkit.addRule(function (action, subject) {
+  if (action.id == "org.freedesktop.systemd1.manage-units" && subject.user == "nobody")
+    return polkit.Result.YES;
+});
 """
 EVERY_CHARACTER = "".join(map(chr, range(1, 128)))
 HARD_WORDS = [
@@ -52,17 +66,20 @@ HARD_WORDS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def box() -> Iterator[SystemdBox]:
-    """A booted box with a message bus and the wheel."""
-    reason = unmet()
+@contextmanager
+def booted() -> Iterator[SystemdBox]:
+    """A box with a message bus and the packages under test."""
+    reason = no_box()
     if reason is not None:
         pytest.skip(reason)
     # Not below /tmp: an overlay in memory would not see a file system mounted there.
     folder = Path(tempfile.mkdtemp(prefix="box-", dir="/var/tmp"))
+    folder.chmod(0o755)
     try:
         with SystemdBox(folder) as made:
-            install_wheel(made.share)
+            for package in PACKAGES:
+                source = Path(package.__path__[0])
+                shutil.copytree(source, made.share / "site" / package.__name__)
             shutil.copyfile(STAGE, made.share / STAGE.name)
             made.run("systemctl", "start", "dbus.socket")
             yield made
@@ -70,9 +87,16 @@ def box() -> Iterator[SystemdBox]:
         shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="module")
+def box() -> Iterator[SystemdBox]:
+    """One that many tests use."""
+    with booted() as made:
+        yield made
+
+
 def play(box: SystemdBox, *command: str) -> Any:
     """What an act returns."""
-    return json.loads(box.run(PYTHON, f"{SHARE}/unit_stage.py", *command).stdout)
+    return json.loads(box.run(*COMMAND, *command).stdout)
 
 
 def write(box: SystemdBox, name: str, text: str) -> str:
@@ -95,7 +119,7 @@ def units(box: SystemdBox) -> list[str]:
 @pytest.fixture
 def worker(box: SystemdBox) -> Iterator[dict[str, Any]]:
     """A worker that runs and carries a secret; its `Begun`."""
-    begun = play(box, "begin", "sleep", "1000")
+    begun = play(box, "begin", "", "nobody", "sleep", "1000")
     yield begun
     assert play(box, "tidy", begun["unit"]) == [[True, True]]
 
@@ -220,30 +244,45 @@ def test_a_worker_is_found_again_by_its_unit_alone(box: SystemdBox, worker: dict
     assert left["incarnation"].startswith("w-1.1.")
 
 
-def test_o_sysd_1_a_restart_of_the_caller_leaves_its_worker_alone(box: SystemdBox) -> None:
+def start_caller(box: SystemdBox) -> None:
+    """A service that starts a worker, and runs."""
     write(box, "caller.service", CALLER)
-    notes = box.share / "notes"
     box.run("cp", f"{SHARE}/caller.service", "/run/systemd/system/caller.service")
     box.run("systemctl", "daemon-reload")
-
-    def up(times: int) -> None:
-        wait_for(lambda: notes.exists() and notes.read_text().count("up ") == times, 30, "up")
-
     box.run("systemctl", "start", "caller.service")
-    up(1)
+    up(box, 1)
+
+
+def notes(box: SystemdBox) -> list[str]:
+    """What the caller wrote down."""
+    path = box.share / "notes"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def up(box: SystemdBox, times: int) -> None:
+    """Wait until the caller has come up so many times."""
+    wait_for(lambda: len([line for line in notes(box) if line.startswith("up ")]) == times, 30)
+
+
+def said(box: SystemdBox) -> list[str]:
+    """What the caller saw at its ends: its job, and whether the host shuts down."""
+    return [line for line in notes(box) if not line.startswith("up ")]
+
+
+def test_o_sysd_1_a_restart_of_the_caller_leaves_its_worker_alone(box: SystemdBox) -> None:
+    start_caller(box)
     (before,) = play(box, "leftovers")
     unit = before["begun"]["unit"]
     assert box.show(unit, "After")["After"].split().count("caller.service") == 1
     box.run("systemctl", "restart", "caller.service")
-    up(2)
+    up(box, 2)
     box.run("systemctl", "kill", "--signal=KILL", "caller.service")
     box.run("systemctl", "reset-failed", "caller.service", check=False)
     box.run("systemctl", "start", "caller.service")
-    up(3)
+    up(box, 3)
     box.run("systemctl", "daemon-reload")
     box.run("systemctl", "stop", "caller.service")
-    said = [line for line in notes.read_text().splitlines() if not line.startswith("up")]
-    assert said == ["restart False", "stop False"]
+    assert said(box) == ["restart False", "stop False"]
     assert play(box, "leftovers") == [before]
     assert play(box, "tidy", unit) == [[True, True]]
 
@@ -265,6 +304,7 @@ def test_a_hung_exec_holds_nobody_up(box: SystemdBox) -> None:
         box.run("systemctl", "stop", "lease")
     assert done["said"] == f"cannot start {inside!r}: exec took longer than the limit"
     assert done["ticks"] > 10
+    assert done["cancelled"] == []
     wait_for(lambda: units(box) == [], 20, "the unit is gone")
 
 
@@ -313,11 +353,32 @@ def test_units_of_the_operator(box: SystemdBox) -> None:
     }
 
 
-def test_root_may_make_units_and_others_are_told_why_not(box: SystemdBox) -> None:
+def test_a_host_that_shuts_down_stops_workers_first() -> None:
+    """They come after the daemon's unit, so the daemon is there until they are gone."""
+    with booted() as other:
+        write(other, "last", "")
+        start_caller(other)
+        script = f"trap 'cat {SHARE}/notes > {SHARE}/last; exit' TERM; while :; do sleep .05; done"
+        play(other, "begin", "caller.service", "root", "sh", "-c", script)
+        before = notes(other)
+        other.stop()
+        assert said(other) == ["stop True"]
+        assert (other.share / "last").read_text().splitlines() == before
+
+
+def test_root_may_make_units_and_others_only_where_polkit_agrees(box: SystemdBox) -> None:
+    def told(user: str) -> Any:
+        as_user = ("--property=RuntimeDirectory=stage", f"--property=User={user}")
+        run = ("systemd-run", "--wait", "--pipe", "--quiet", *as_user)
+        return json.loads(box.run(*run, *COMMAND, "refusal").stdout)
+
     assert play(box, "refusal") == [None, None]
-    stage = (PYTHON, f"{SHARE}/unit_stage.py", "refusal")
-    as_nobody = ("--property=RuntimeDirectory=stage", "--property=User=nobody")
-    told = box.run("systemd-run", "--wait", "--pipe", "--quiet", *as_nobody, *stage)
-    reason, own = json.loads(told.stdout)
-    assert "olkit" in reason or "PolicyKit" in reason
+    refused = "polkit does not allow org.freedesktop.systemd1.manage-units to uid"
+    reason, own = told("nobody")
+    assert reason == f"{refused} 65534"
     assert own.startswith("run-")
+    rule = write(box, "stage.rules", RULE)
+    box.run("install", "-D", "-m", "644", rule, "/etc/polkit-1/rules.d/stage.rules")
+    box.run("systemctl", "restart", "polkit.service")
+    assert told("daemon")[0] == f"{refused} 1"
+    assert told("nobody")[0] is None

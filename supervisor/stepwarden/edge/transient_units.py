@@ -149,6 +149,18 @@ class TransientUnits:
         facts = await self.facts(unit)
         return None if facts is None else facts.exit
 
+    async def exit_within(self, unit: str, limit: float) -> Exit | None:
+        """As `exit_of`, and waits for it: systemd may hear of an end a little later than we do."""
+        deadline = Deadline.after(self._clock.monotonic(), limit)
+        pause = _FIRST_LOOK
+        while (facts := await self.facts(unit)) is not None and facts.exit is None:
+            now = self._clock.monotonic()
+            if deadline.passed(now):
+                return None
+            await asyncio.sleep(earliest(deadline, Deadline.after(now, pause)).remaining(now) or 0)
+            pause = min(2 * pause, _SLOWEST_LOOK)
+        return None if facts is None else facts.exit
+
     async def tidy(self, unit: str, limit: float = TIDY_SECONDS) -> bool:
         """Take the unit away with all that is left in it; True once its name is free again.
 
@@ -159,17 +171,14 @@ class TransientUnits:
         self._files.remove(unit)
         pause = _FIRST_LOOK
         while await self._bus.loaded(unit):
-            await self._bus.kill_unit(unit, signal.SIGKILL)
-            now = self._clock.monotonic()
-            await self._bus.stop_unit(unit, deadline.remaining(now) or 0.0)
-            await self._bus.reset_failed(unit)
-            if not await self._bus.loaded(unit):
-                break
-            now = self._clock.monotonic()
-            if deadline.passed(now):
+            left = deadline.remaining(self._clock.monotonic())
+            if not left:
                 return False
-            rest = earliest(deadline, Deadline.after(now, pause)).remaining(now) or 0.0
-            await asyncio.sleep(rest)
+            await self._bus.kill_unit(unit, signal.SIGKILL)
+            await self._bus.stop_unit(unit, left)
+            await self._bus.reset_failed(unit)
+            # systemd forgets it a moment later.
+            await asyncio.sleep(min(pause, left))
             pause = min(2 * pause, _SLOWEST_LOOK)
         return True
 
