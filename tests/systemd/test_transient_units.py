@@ -367,10 +367,10 @@ def test_a_host_that_shuts_down_stops_workers_first() -> None:
 
 
 def test_root_may_make_units_and_others_only_where_polkit_agrees(box: SystemdBox) -> None:
-    def told(user: str) -> Any:
+    def told(user: str, *command: str) -> Any:
         as_user = ("--property=RuntimeDirectory=stage", f"--property=User={user}")
         run = ("systemd-run", "--wait", "--pipe", "--quiet", *as_user)
-        return json.loads(box.run(*run, *COMMAND, "refusal").stdout)
+        return json.loads(box.run(*run, *COMMAND, *(command or ("refusal",))).stdout)
 
     assert play(box, "refusal") == [None, None]
     refused = "polkit does not allow org.freedesktop.systemd1.manage-units to uid"
@@ -382,3 +382,6 @@ def test_root_may_make_units_and_others_only_where_polkit_agrees(box: SystemdBox
     box.run("systemctl", "restart", "polkit.service")
     assert told("daemon")[0] == f"{refused} 1"
     assert told("nobody")[0] is None
+    begun = told("nobody", "begin", "", "daemon", "sleep", "1000")
+    assert box.run("ps", "-o", "user=", str(begun["main"]["pid"])).stdout.strip() == "daemon"
+    assert play(box, "tidy", begun["unit"]) == [[True, True]]

@@ -271,8 +271,8 @@ class TransientUnits:
             # The start is over when the command has been exec'd, or why it could not be is known.
             ("Type", ("s", "exec")),
             ("TimeoutStartUSec", ("t", _micro(limit))),
-            # However main ends, the unit stays with its exit status, its control group and all who
-            # are left in there: whom to end, when and after which evidence is our decision.
+            # However main ends, the unit stays with its exit status, and all who are left in its
+            # control group: whom to end, when and after which evidence is our decision.
             ("RemainAfterExit", ("b", True)),
             ("SuccessExitStatus", ("(aiai)", _any_exit())),
             ("OOMPolicy", ("s", "continue")),

@@ -24,8 +24,9 @@ class UnitFacts:
     `main`: the process that runs now; None where none does, or it ended just now. `exit`: how the
     last one ended; None while one runs, and where none ever ran. `exec_status`: its raw exit
     status, which holds systemd's own codes (200 and up) where the command was never reached.
-    `cgroup`: "" where the unit has none. `job`: type of the job that is queued or runs for it.
-    `restart`: its own Restart=. `invocation`: changes with every start.
+    `cgroup`: "" where the unit has none, which is so soon after its last process ended. `job`: type
+    of the job that is queued or runs for it, "" for none. `restart`: its own Restart=.
+    `invocation`: changes with every start.
     """
 
     name: str
@@ -107,8 +108,8 @@ def _exit(properties: Properties, cgroup: str) -> Exit | None:
 
 
 def _counts_oom(cgroup: str) -> bool:
-    # With OOMPolicy=continue systemd says nothing; the group of a unit that waits to be tidied is
-    # empty by then, but there.
+    # With OOMPolicy=continue systemd says nothing. It removes the group soon after the last process
+    # is gone, so the counter is seen by those who look at once, or while others are left.
     group = at_control_group(cgroup)
     return group is not None and bool(group.oom_kills())
 
