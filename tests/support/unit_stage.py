@@ -148,6 +148,7 @@ async def failures(stage: Stage, folder: str) -> Any:
         "group": (("/bin/true",), {"group": "no-such-group"}),
         "output": (("/bin/true",), {"output": "/nowhere/log"}),
         "bytes": (("/bin/true", "\udcff"), {}),
+        "cwd bytes": (("/bin/true",), {"cwd": "/\udcff"}),
         "variable": (("/bin/true",), {"env": {"a-b": "1"}}),
         "value": (("/bin/true",), {"env": {"TOKEN": "\udcff"}}),
     }

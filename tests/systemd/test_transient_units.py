@@ -208,6 +208,7 @@ def test_a_command_that_cannot_be_started_is_said_in_words(box: SystemdBox) -> N
         "group": f"{set_up} take its group (status 216/GROUP)",
         "output": f"{set_up} open its output (status 209/STDOUT)",
         "bytes": "the command is not UTF-8, and systemd takes nothing else",
+        "cwd bytes": "'/\\udcff' is not UTF-8, and systemd takes nothing else",
         "variable": "the environment variable 'a-b' has a name that systemd does not take",
         "value": "the environment variable TOKEN is not UTF-8, and systemd takes nothing else",
     }

@@ -304,6 +304,9 @@ def _checked(spec: TransientSpec) -> str:
     """The name of its unit; SpawnFailed for what systemd could not hand over as it is."""
     if not all(map(is_text, spec.argv)):
         raise SpawnFailed("the command is not UTF-8, and systemd takes nothing else")
+    for text in (spec.worker, spec.cwd, spec.user, spec.group, spec.output):
+        if text is not None and not is_text(text):
+            raise SpawnFailed(f"{text!r} is not UTF-8, and systemd takes nothing else")
     if not spec.cwd.startswith("/"):
         raise SpawnFailed(f"the working directory {spec.cwd!r} is not absolute")
     problem = problem_with(spec.env)
