@@ -12,7 +12,7 @@ from stepwarden.core.evidence import Exit
 from stepwarden.edge.environment_file import EnvironmentFiles, encode, problem_with
 from stepwarden.edge.process_probe import identify
 from stepwarden.edge.unit_facts import UnitFacts, main_process, read_facts
-from stepwarden.edge.unit_names import incarnation_of, unit_name
+from stepwarden.edge.unit_names import incarnation_of, slice_of, unit_name
 from stepwarden.edge.unit_program import program_path, why_not_started
 from stepwarden.edge.unit_workers import refusal
 
@@ -23,6 +23,7 @@ def test_a_plain_name_stays_readable() -> None:
     unit = unit_name("prefill-0.12.00ab34cd")
     assert unit == "stepwarden-prefill-0-12.00ab34cd.service"
     assert incarnation_of(unit) == ("prefill-0", "prefill-0.12.00ab34cd")
+    assert slice_of(unit) == r"stepwarden-prefill\x2d0-12.00ab34cd.slice"
 
 
 @given(
@@ -35,6 +36,7 @@ def test_every_name_comes_back(worker: str, number: int, suffix: str) -> None:
     unit = unit_name(incarnation)
     assert incarnation_of(unit) == (worker, incarnation)
     assert set(unit) <= ALLOWED
+    assert slice_of(unit).count("-") == 2
 
 
 @pytest.mark.parametrize("name", ["", "w", "w.1", "w.1.xyz", ".1.ab"])

@@ -22,6 +22,7 @@ from stepwarden.edge.dbus_link import BusUnavailable
 from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.systemd_bus import SystemdBus
 from stepwarden.edge.transient_units import TransientSpec, TransientUnits
+from stepwarden.edge.unit_names import slice_of
 from stepwarden.edge.unit_workers import UnitWorkers
 
 OWNER = "/var/lib/stage"
@@ -83,7 +84,8 @@ class Stage:
         facts = await self.units.facts(unit)
         tidied = await self.units.tidy(unit)
         left = facts is not None and at_control_group(facts.cgroup) is not None
-        return tidied and not left and not await self.bus.loaded(unit)
+        loaded = await self.bus.loaded(unit) or await self.bus.loaded(slice_of(unit))
+        return tidied and not left and not loaded
 
 
 @act
@@ -134,6 +136,29 @@ async def exits(stage: Stage) -> Any:
 
 
 @act
+async def slices(stage: Stage) -> Any:
+    """Whether the groups of a unit and of its slice are there: running, ended, tidied."""
+    begun = await stage.start("sleep", "1000")
+    above = await stage.bus.facts(slice_of(begun.unit))
+    assert above is not None
+    assert begun.main is not None
+
+    def there() -> list[bool]:
+        return [at_control_group(name) is not None for name in (begun.cgroup, above.cgroup)]
+
+    seen = {"while it runs": there()}
+    os.kill(begun.main.pid, signal.SIGKILL)
+    await stage.ended(begun.unit)
+    end = time.monotonic() + LIMIT
+    while at_control_group(begun.cgroup) is not None and time.monotonic() < end:
+        await asyncio.sleep(0.02)
+    seen["when it ended"] = there()
+    assert await stage.gone(begun.unit)
+    seen["tidied"] = there()
+    return seen
+
+
+@act
 async def failures(stage: Stage, folder: str) -> Any:
     """What is said of commands that cannot be started, and what is left of their units."""
     tries: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
@@ -158,7 +183,7 @@ async def failures(stage: Stage, folder: str) -> Any:
             await stage.start(*argv, **others)
         except SpawnFailed as error:
             texts[name] = str(error)
-    left = [unit.name for unit in await stage.bus.list_units("stepwarden-")]
+    left = [unit.name for unit in await stage.bus.list_units("stepwarden-w-1-")]
     return {"texts": texts, "left": left, "files": os.listdir(RUNTIME / "environments")}
 
 
@@ -249,12 +274,12 @@ async def hung_exec(stage: Stage, path: str) -> Any:
     took = time.monotonic() - began
     ticking.cancel()
     given_up = asyncio.ensure_future(stage.start(path))
-    while not await stage.bus.list_units("stepwarden-"):
+    while not await stage.bus.list_units("stepwarden-w-1-"):
         await asyncio.sleep(0.02)
     given_up.cancel()
     await asyncio.wait({given_up})
     await stage.units.close()
-    left = [unit.name for unit in await stage.bus.list_units("stepwarden-")]
+    left = [unit.name for unit in await stage.bus.list_units("stepwarden-w-1-")]
     return {"said": said, "took": took, "ticks": ticks, "cancelled": left}
 
 

@@ -11,7 +11,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stepwarden.clock import Clock, SystemClock
@@ -19,12 +19,13 @@ from stepwarden.core.deadline import Deadline, earliest
 from stepwarden.core.evidence import Exit
 from stepwarden.edge.aside import Aside
 from stepwarden.edge.begun import Begun
+from stepwarden.edge.cgroup import at_control_group
 from stepwarden.edge.dbus_link import BusError
 from stepwarden.edge.environment_file import EnvironmentFiles, is_text, problem_with
 from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.systemd_bus import DONE, LATE, OVER, Property, SystemdBus
 from stepwarden.edge.unit_facts import UnitFacts
-from stepwarden.edge.unit_names import PREFIX, incarnation_of, unit_name
+from stepwarden.edge.unit_names import PREFIX, incarnation_of, slice_of, unit_name
 from stepwarden.edge.unit_program import (
     SETUP_STATUSES,
     not_in_path,
@@ -75,7 +76,6 @@ class TransientSpec:
     output: str | None = None
     stop_signal: int = signal.SIGTERM
     stop_grace: float = 30.0
-    slice: str | None = None
     delegate: bool = False
 
 
@@ -147,19 +147,21 @@ class TransientUnits:
         Readable until the unit is tidied. Raises BusError.
         """
         facts = await self.facts(unit)
-        return None if facts is None else facts.exit
+        if facts is None or facts.exit is None:
+            return None
+        return replace(facts.exit, oom=facts.exit.oom or await self._ran_out(unit))
 
     async def exit_within(self, unit: str, limit: float) -> Exit | None:
         """As `exit_of`, and waits for it: systemd may hear of an end a little later than we do."""
         deadline = Deadline.after(self._clock.monotonic(), limit)
         pause = _FIRST_LOOK
-        while (facts := await self.facts(unit)) is not None and facts.exit is None:
+        while (found := await self.exit_of(unit)) is None:
             now = self._clock.monotonic()
-            if deadline.passed(now):
+            if deadline.passed(now) or not await self._bus.loaded(unit):
                 return None
             await asyncio.sleep(earliest(deadline, Deadline.after(now, pause)).remaining(now) or 0)
             pause = min(2 * pause, _SLOWEST_LOOK)
-        return None if facts is None else facts.exit
+        return found
 
     async def tidy(self, unit: str, limit: float = TIDY_SECONDS) -> bool:
         """Take the unit away with all that is left in it; True once its name is free again.
@@ -170,11 +172,14 @@ class TransientUnits:
         deadline = Deadline.after(self._clock.monotonic(), limit)
         self._files.remove(unit)
         pause = _FIRST_LOOK
-        while await self._bus.loaded(unit):
+        # Someone else may have stopped the unit; then its slice is left.
+        while await self._bus.loaded(unit) or await self._bus.loaded(slice_of(unit)):
             left = deadline.remaining(self._clock.monotonic())
             if not left:
                 return False
             await self._bus.kill_unit(unit, signal.SIGKILL)
+            # Everybody in a slice is stopped with it, and here that is this unit alone.
+            await self._bus.stop_unit(slice_of(unit), left)
             await self._bus.stop_unit(unit, left)
             await self._bus.reset_failed(unit)
             # systemd forgets it a moment later.
@@ -192,7 +197,8 @@ class TransientUnits:
             facts = await self.facts(listed.name)
             if facts is not None:
                 begun = Begun(facts.main, facts.cgroup, listed.name)
-                found.append(Leftover(*names, begun, facts.exit))
+                exited = facts.exit and await self.exit_of(listed.name)
+                found.append(Leftover(*names, begun, exited))
         return found
 
     async def close(self) -> None:
@@ -220,6 +226,11 @@ class TransientUnits:
         if begun and facts is not None:
             return Begun(facts.main, facts.cgroup, unit)
         raise SpawnFailed(await self._why(spec, program, outcome, facts))
+
+    async def _ran_out(self, unit: str) -> bool:
+        facts = await self._bus.facts(slice_of(unit))
+        group = None if facts is None else at_control_group(facts.cgroup)
+        return group is not None and bool(group.oom_kills())
 
     async def _undo(self, unit: str) -> bool:
         with suppress(BusError):
@@ -290,11 +301,11 @@ class TransientUnits:
         return [*properties, *_output(spec), *_credentials(spec), *self._place(spec)]
 
     def _place(self, spec: TransientSpec) -> list[Property]:
-        place: list[Property] = []
+        # The group of the unit itself is removed within a millisecond of its last process; that of
+        # its slice stays until it is tidied, and counts for all below it.
+        place: list[Property] = [("Slice", ("s", slice_of(unit_name(spec.incarnation))))]
         if self._after is not None:
             place.append(("After", ("as", [self._after])))
-        if spec.slice is not None:
-            place.append(("Slice", ("s", spec.slice)))
         if spec.delegate:
             place.append(("Delegate", ("b", True)))
         return place

@@ -64,7 +64,7 @@ def read_facts(properties: Properties) -> UnitFacts | None:
         result=_text(properties, "Result"),
         main=main_process(main_pid, cgroup),
         main_pid=main_pid,
-        exit=_exit(properties, cgroup) if main_pid == 0 else None,
+        exit=_exit(properties) if main_pid == 0 else None,
         exec_status=_number(properties, "ExecMainStatus"),
         cgroup=cgroup,
         restart=_text(properties, "Restart") or "no",
@@ -99,19 +99,12 @@ def _belongs(pid: int, cgroup: str) -> bool:
     return False
 
 
-def _exit(properties: Properties, cgroup: str) -> Exit | None:
+def _exit(properties: Properties) -> Exit | None:
     code, status = _number(properties, "ExecMainCode"), _number(properties, "ExecMainStatus")
-    oom = _text(properties, "Result") == "oom-kill" or _counts_oom(cgroup)
+    oom = _text(properties, "Result") == "oom-kill"
     if code == _EXITED:
         return Exit(code=status, oom=oom)
     return Exit(signal=status, oom=oom) if code in {_KILLED, _DUMPED} else None
-
-
-def _counts_oom(cgroup: str) -> bool:
-    # With OOMPolicy=continue systemd says nothing. It removes the group soon after the last process
-    # is gone, so the counter is seen by those who look at once, or while others are left.
-    group = at_control_group(cgroup)
-    return group is not None and bool(group.oom_kills())
 
 
 def _value(properties: Properties, name: str, otherwise: Any) -> Any:

@@ -1,4 +1,9 @@
-"""Names of transient units: `stepwarden-WORKER-NUMBER.HEX.service`, readable and reversible."""
+"""Names of transient units: `stepwarden-WORKER-NUMBER.HEX.service`, readable and reversible.
+
+Each has a slice of its own, `stepwarden-WORKER-NUMBER.HEX.slice`, inside that of its worker,
+`stepwarden-WORKER.slice`, inside `stepwarden.slice`. In the name of a slice each "-" opens a level,
+so one within the worker's name is escaped there.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,12 @@ import re
 
 PREFIX = "stepwarden-"
 _SUFFIX = ".service"
+_SLICE = ".slice"
 _LONGEST = 255  # bytes that systemd allows in the name of a unit
 _LIFE = re.compile(r"(?P<worker>.+)\.(?P<life>[0-9]+\.[0-9a-f]+)", re.DOTALL)
 _UNIT = re.compile(r"(?P<worker>.+)-(?P<life>[0-9]+\.[0-9a-f]+)", re.DOTALL)
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.-")
+_DASH = "\\x2d"
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
@@ -22,9 +29,15 @@ def unit_name(incarnation: str) -> str:
     if match is None:
         raise ValueError(f"{incarnation!r} is no incarnation")
     name = f"{PREFIX}{_escape(match['worker'])}-{match['life']}{_SUFFIX}"
-    if len(name) > _LONGEST:
+    if len(slice_of(name)) > _LONGEST:
         raise ValueError(f"the name of unit {name!r} is longer than {_LONGEST} characters")
     return name
+
+
+def slice_of(unit: str) -> str:
+    """The slice that a unit of ours is alone in."""
+    worker, _, life = unit[len(PREFIX) : -len(_SUFFIX)].rpartition("-")
+    return f"{PREFIX}{worker.replace('-', _DASH)}-{life}{_SLICE}"
 
 
 def incarnation_of(unit: str) -> tuple[str, str] | None:
