@@ -10,6 +10,7 @@ with it do not. When it is spent, every member is FAILED.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -67,6 +68,13 @@ def member_died(
     others = companions(policy, member)
     text = f"restarted with its group {policy.name}, because {member} died" if others else ""
     return Consequence(after, others, sentence=text)
+
+
+def recalled(ledgers: Iterable[Ledger]) -> GroupState:
+    """What a group remembers after a restart of the daemon: the deaths its members remember."""
+    known = list(ledgers)
+    deaths = sorted(at for ledger in known for at in ledger.deaths)
+    return GroupState(Ledger(tuple(deaths), sum(ledger.streak for ledger in known)))
 
 
 def companions(policy: GroupPolicy, member: str) -> tuple[str, ...]:

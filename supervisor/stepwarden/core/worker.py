@@ -182,5 +182,5 @@ def die(
         state, ledger=ledger, deaths=state.deaths + 1, last_death=sentence, suspicions=()
     )
     told = f"{sentence}; {then}" if then else sentence
-    outcome.move(trigger, now, told, cause, rank, **data)
+    outcome.move(trigger, now, told, cause, rank, uptime=uptime, **data)
     outcome.actions.append(EndTree(state.incarnation))

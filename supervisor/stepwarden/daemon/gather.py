@@ -205,6 +205,11 @@ def evidence_of(life: Life) -> WorkerEvidence:
         exit=life.exit,
         spawn_error=life.spawn_error,
         tree=life.tree_cpu,
+        held=life.held,
+        shut=life.shut,
+        spawned_at=life.began_at,
+        probe_ok=life.probe_ok,
+        progress=life.progress,
     )
 
 

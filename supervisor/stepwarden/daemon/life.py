@@ -6,12 +6,24 @@ import asyncio
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from stepwarden.core.evidence import CpuSample, Exit, ProcessId
 from stepwarden.core.heartbeat import RankBeats
+from stepwarden.core.progress_seen import ProgressSeen
 from stepwarden.daemon.leases import Noted
 from stepwarden.edge.family import Family
 from stepwarden.edge.page_reader import PageReader, PageView
+
+
+class Watcher(Protocol):
+    """What looks at a life from outside in a task of its own: a probe, a scrape."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    async def close(self) -> None:
+        """Look no more."""
 
 
 @dataclass(slots=True)
@@ -39,7 +51,9 @@ class Life:
 
     `incarnation` counts the lives of this worker, on over restarts of the daemon while its state
     directory is kept; `name` is unique for ever. `main` and `family` are None until
-    it has been started.
+    it has been started. `runner`: the kind of what runs it; `unit`: its systemd unit, "" for none.
+    `held`: why it is not started yet; `shut`: why it will not be; `began_at`: when it was, where
+    that was later than its life began. `launching`: what follows in its start cannot be taken back.
     """
 
     worker: str
@@ -57,6 +71,15 @@ class Life:
     ranks: dict[str, RankMemory] = field(default_factory=dict)
     tree_cpu: CpuSample | None = None
     observed_at: float | None = None
+    runner: str = ""
+    unit: str = ""
+    held: str = ""
+    shut: str = ""
+    began_at: float | None = None
+    launching: bool = False
+    probe_ok: bool = False
+    progress: ProgressSeen | None = None
+    watchers: list[Watcher] = field(default_factory=list)
 
 
 def new_name(worker: str, incarnation: int) -> str:

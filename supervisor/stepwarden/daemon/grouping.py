@@ -1,0 +1,61 @@
+"""Carries a death in a group over to the other members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from stepwarden.core import groups
+from stepwarden.core.commands import give_up, regroup
+from stepwarden.core.event import Event, Kind
+from stepwarden.core.groups import GroupPolicy, GroupState
+from stepwarden.core.lifecycle import State
+from stepwarden.core.worker import Outcome
+from stepwarden.daemon.unit import Unit
+
+Apply = Callable[[Unit, Outcome, float], None]
+
+
+class Groups:
+    """Knows the groups of this configuration and what each remembers."""
+
+    def __init__(self, units: Mapping[str, Unit], policies: Iterable[GroupPolicy] = ()) -> None:
+        self._units = units
+        self._group_of = {name: policy for policy in policies for name in policy.members}
+        self._states: dict[str, GroupState] = {}
+
+    def follow(self, unit: Unit, outcome: Outcome, apply: Apply, now: float) -> None:
+        """Look whether this outcome means something to the group of its worker; apply that."""
+        policy = self._group_of.get(unit.config.name)
+        if policy is None:
+            return
+        for event in outcome.events:
+            if event.kind is Kind.TRANSITION and event.to_state == State.DEAD.value:
+                self._died(policy, unit, event, apply, now)
+            elif event.kind is Kind.OPERATOR and not event.sentence.endswith("stop"):
+                self._states[policy.name] = groups.started_again(self._state(policy))
+
+    def recall(self) -> None:
+        """Go on with what the members remember of their deaths, when all have been resumed."""
+        for policy in self._group_of.values():
+            ledgers = [member.state.ledger for member in self._members(policy.members)]
+            self._states[policy.name] = groups.recalled(ledgers)
+
+    def _state(self, policy: GroupPolicy) -> GroupState:
+        return self._states.get(policy.name, GroupState())
+
+    def _died(
+        self, policy: GroupPolicy, unit: Unit, event: Event, apply: Apply, now: float
+    ) -> None:
+        uptime = event.data.get("uptime")
+        seconds = float(uptime) if isinstance(uptime, int | float) else 0.0
+        then = groups.member_died(policy, self._state(policy), unit.config.name, seconds, now)
+        self._states[policy.name] = then.state
+        if then.failed:
+            for other in self._members(policy.members):
+                apply(other, give_up(other.state, now, then.sentence), now)
+            return
+        for other in self._members(then.restart):
+            apply(other, regroup(other.state, now, then.sentence), now)
+
+    def _members(self, names: Iterable[str]) -> list[Unit]:
+        return [self._units[name] for name in names if name in self._units]

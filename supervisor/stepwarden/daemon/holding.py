@@ -1,0 +1,60 @@
+"""Which start has to wait, and for whom: `needs`, the order of a group, a group that ends together.
+
+A worker is started when those it needs, and those before it in its group, are HEALTHY, and while
+no member of its group is being ended or waits for its restart delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from stepwarden.core import groups
+from stepwarden.core.groups import GroupPolicy
+from stepwarden.core.lifecycle import ENDING, State
+from stepwarden.daemon.unit import Unit
+
+
+class Holds:
+    """Says why a start is held, and wakes those who wait when anything has changed."""
+
+    def __init__(self, units: Mapping[str, Unit], policies: Iterable[GroupPolicy] = ()) -> None:
+        self._units = units
+        self._group_of = {name: policy for policy in policies for name in policy.members}
+        self._change = asyncio.Event()
+
+    def changed(self) -> None:
+        """Some worker has moved: whoever waits looks again."""
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def next_change(self) -> None:
+        """Wait until `changed` is called."""
+        await self._change.wait()
+
+    def reason(self, unit: Unit) -> str:
+        """Why this worker is not to be started now; "" where nothing is in the way."""
+        group = self._group_of.get(unit.config.name)
+        if group is not None:
+            busy = [name for name in group.members if name != unit.config.name]
+            for other in self._existing(busy):
+                text = _ends_together(other, group.name)
+                if text:
+                    return text
+        before = () if group is None else groups.before(group, unit.config.name)
+        for other in self._existing((*unit.config.needs, *before)):
+            if other.state.lifecycle is not State.HEALTHY:
+                return f"waits for {other.config.name}, which is {other.state.lifecycle.value}"
+        return ""
+
+    def _existing(self, names: Iterable[str]) -> list[Unit]:
+        return [self._units[name] for name in names if name in self._units]
+
+
+def _ends_together(other: Unit, group: str) -> str:
+    name, state = other.config.name, other.state
+    if state.lifecycle in ENDING:
+        return f"waits until the tree of {name} is gone; group {group} starts together"
+    if state.lifecycle is State.RESTARTING:
+        return f"waits for the restart delay of {name}; group {group} starts together"
+    return ""

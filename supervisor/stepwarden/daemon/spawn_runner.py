@@ -1,0 +1,107 @@
+"""Runs lives as our children, each in a control group of its own where we may make one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from stepwarden.config import WorkerConfig
+from stepwarden.core.evidence import Exit, ProcessId
+from stepwarden.daemon.life import Life
+from stepwarden.daemon.runners import SPAWN
+from stepwarden.edge.begun import Begun
+from stepwarden.edge.cgroup import make_cgroup
+from stepwarden.edge.launcher import Launcher, LaunchSpec
+from stepwarden.edge.output_capture import CaptureSpec, open_capture
+from stepwarden.edge.reaper import Reaper
+
+SPAWN_LIMIT_SECONDS = 10.0
+"""A start whose exec takes longer (dead network path, locked file) has failed."""
+
+
+class SpawnRunner:
+    """`cgroups`: below which groups may be made; None: there can be none.
+
+    `descriptors`: how many a worker may hold open at first; None: as many as we. `on_log`: told of
+    each process of ours that writes a worker's output, which belongs to no family.
+    """
+
+    kind = SPAWN
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        reaper: Reaper,
+        cgroups: Path | None,
+        descriptors: int | None,
+        on_log: Callable[[ProcessId], None],
+    ) -> None:
+        self._launcher = launcher
+        self._reaper = reaper
+        self._cgroups = cgroups
+        self._descriptors = descriptors
+        self._on_log = on_log
+
+    def reserve(self, life: Life, config: WorkerConfig) -> None:
+        """Its control group, by the name of the life."""
+        group = None if self._cgroups is None else make_cgroup(self._cgroups, life.name)
+        life.cgroup = "" if group is None else str(group.path)
+
+    async def start(
+        self, life: Life, config: WorkerConfig, environment: Mapping[str, str]
+    ) -> Begun:
+        """Spawn it; with captured output after the process that takes the output."""
+        output = config.output
+        if output.mode == "capture" and output.path is not None:
+            files = CaptureSpec(output.path, output.max_file, output.keep)
+            with await open_capture(self._launcher, files) as capture:
+                self._on_log(capture.process)
+                return await self._spawn(life, config, environment, capture.output_fd)
+        return await self._spawn(life, config, environment, None)
+
+    async def _spawn(
+        self,
+        life: Life,
+        config: WorkerConfig,
+        environment: Mapping[str, str],
+        output_fd: int | None,
+    ) -> Begun:
+        spec = self.spec(config, environment, life.cgroup, output_fd)
+        process = await self._launcher.spawn(spec, SPAWN_LIMIT_SECONDS)
+        return Begun(process, life.cgroup)
+
+    def spec(
+        self,
+        config: WorkerConfig,
+        environment: Mapping[str, str],
+        cgroup: str = "",
+        output_fd: int | None = None,
+    ) -> LaunchSpec:
+        """What the launcher is to start for this worker."""
+        run_as, output = config.run_as, config.output
+        append = output.mode == "append" and output.path is not None
+        return LaunchSpec(
+            config.argv,
+            environment,
+            config.cwd,
+            str(output.path) if append else None,
+            self._descriptors if "nofile" not in run_as.limits else None,
+            run_as.user,
+            run_as.group,
+            run_as.umask,
+            run_as.nice,
+            run_as.limits,
+            cgroup or None,
+            output_fd,
+        )
+
+    async def exit_of(self, life: Life) -> Exit | None:
+        """What the reaper knows, where it was our child."""
+        return None if life.main is None else self._reaper.exit_of(life.main)
+
+    async def before_burial(self, life: Life, config: WorkerConfig) -> None:
+        """Nothing: its processes are ended one by one."""
+
+    async def tidy(self, life: Life) -> str:
+        """Nothing: its control group went with the burial."""
+        return ""
