@@ -84,6 +84,8 @@ ENV_PAGE_DIR: Final = "STEPWARDEN_PAGE_DIR"  # directory of this incarnation's p
 TOKEN_METADATA_KEY: Final = "stepwarden-token"
 
 ENV_INTERVAL: Final = "STEPWARDEN_INTERVAL"  # seconds between two beats, and between two ticks
+ENV_ATTACH: Final = "STEPWARDEN_ATTACH"  # instead of all of these: directory with an INVITATION
+INVITATION: Final = "life.json"  # worker, incarnation, target, token, page_dir, interval
 
 PAGE_SUFFIX: Final = ".page"
 

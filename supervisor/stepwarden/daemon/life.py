@@ -73,6 +73,7 @@ class Life:
     observed_at: float | None = None
     runner: str = ""
     unit: str = ""
+    cgroup: str = ""
     held: str = ""
     shut: str = ""
     began_at: float | None = None

@@ -1,0 +1,232 @@
+"""Starts a life: what it waits for, what runs before it, and then its process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stepwarden_proto import page
+
+from stepwarden.clock import Clock
+from stepwarden.config import ConfigError, WorkerConfig
+from stepwarden.config.expand import at_start
+from stepwarden.core.deadline import Deadline
+from stepwarden.core.event import Event, Kind
+from stepwarden.core.evidence import ProcessId
+from stepwarden.core.sentences import seconds
+from stepwarden.daemon.holding import Holds
+from stepwarden.daemon.life import Life
+from stepwarden.daemon.runners import SPAWN, SYSTEMD, Runner, Runners
+from stepwarden.daemon.unit import Unit
+from stepwarden.daemon.watching import Watching
+from stepwarden.edge.begun import Begun
+from stepwarden.edge.host import this_host
+from stepwarden.edge.launch_spec import without_our_user
+from stepwarden.edge.launcher import LaunchSpec, SpawnFailed
+from stepwarden.edge.page_home import make_page_dir
+from stepwarden.edge.release_gate import ReleaseGate, wait_released
+from stepwarden.edge.short_command import RunShort, ShortSpec
+from stepwarden.edge.state_records import LifeRecord
+from stepwarden.edge.state_store import StateStore
+from stepwarden.edge.users import Owner, user_of
+
+LOOK_AGAIN_SECONDS = 1.0
+"""What a start waits for is looked at again this often even where nobody tells of a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every life of this daemon shares: where pages lie, and the environment it begins with.
+
+    `target_for`: where the agents of this user's processes beat to.
+    """
+
+    page_home: Path
+    environ: Mapping[str, str]
+    target_for: Callable[[int], str]
+
+
+class Starter:
+    """Takes lives from their begin to a running process.
+
+    `born`: told when it runs. `poke`: makes the loop look. `shutting_down`: whether the host goes
+    down, when nothing is started any more.
+    """
+
+    def __init__(
+        self,
+        runners: Runners,
+        store: StateStore,
+        around: Surroundings,
+        holds: Holds,
+        watching: Watching,
+        run_short: RunShort,
+        clock: Clock,
+        note: Callable[[Event], None],
+        born: Callable[[Unit, Life, Begun], None],
+        poke: Callable[[Unit], None],
+        shutting_down: Callable[[], object],
+    ) -> None:
+        self._runners = runners
+        self._store = store
+        self._around = around
+        self._holds = holds
+        self._watching = watching
+        self._run_short = run_short
+        self._clock = clock
+        self._note = note
+        self._born = born
+        self._poke = poke
+        self._shutting_down = shutting_down
+        self.nobodys: list[asyncio.Task[None]] = []
+        """Lives of workers that the configuration no longer names; nothing starts before they end."""
+
+    async def start(self, unit: Unit, life: Life) -> None:
+        """Start it; whatever goes wrong is in the life, as `spawn_error` or `shut`."""
+        try:
+            waited = await self._wait_for_turn(unit, life)
+            config, runner = at_start(unit.config), self._runner(life)
+            waited |= await self._before(config, life, unit)
+            if not life.shut:
+                await self._launch(unit, life, config, runner, waited)
+        except (SpawnFailed, ConfigError, OSError, ValueError) as error:
+            life.spawn_error = " ".join(str(error).split())
+        life.held = life.held if life.main is None and not life.spawn_error else ""
+        self._poke(unit)
+
+    def _runner(self, life: Life) -> Runner:
+        runner = self._runners.by_kind(life.runner)
+        if runner is None:
+            raise SpawnFailed(f"this host has no runner {life.runner}")
+        return runner
+
+    # What it waits for
+
+    async def _wait_for_turn(self, unit: Unit, life: Life) -> bool:
+        """True where it had to wait, so that its clocks begin later."""
+        waited = False
+        if self.nobodys:
+            await asyncio.wait(self.nobodys)
+        while reason := self._holds.reason(unit):
+            waited = True
+            self._hold(unit, life, reason)
+            await self._change()
+        return waited
+
+    async def _change(self) -> None:
+        change = asyncio.ensure_future(self._holds.next_change())
+        try:
+            await asyncio.wait({change}, timeout=LOOK_AGAIN_SECONDS)
+        finally:
+            change.cancel()
+
+    def _hold(self, unit: Unit, life: Life, reason: str) -> None:
+        if life.held != reason:
+            life.held = reason
+            self._poke(unit)
+
+    async def _before(self, config: WorkerConfig, life: Life, unit: Unit) -> bool:
+        """The gate, and the command before the start; True where that took time."""
+        gate, command = config.release, config.pre_start
+        if gate is not None:
+            self._hold(unit, life, "waits until what it needs is free (release)")
+            reason = await wait_released(
+                ReleaseGate(gate.ports, gate.files, self._command(config, gate.command)),
+                gate.limit,
+                self._run_short,
+                self._clock,
+            )
+            if reason:
+                life.shut = f"not started: {reason}, for {seconds(gate.limit)} (release.limit)"
+                return True
+        if command is not None:
+            self._hold(unit, life, f"runs its pre_start command {command.argv[0]}")
+            launch = self._command(config, command.argv)
+            assert launch is not None
+            ended = await self._run_short(ShortSpec(launch, command.timeout))
+            if not ended.ok and not command.ignore_failure:
+                raise SpawnFailed(f"pre_start {ended.sentence}")
+            self._tell(life, f"pre_start {ended.sentence}")
+        return gate is not None or command is not None
+
+    def _command(self, config: WorkerConfig, argv: Collection[str]) -> LaunchSpec | None:
+        if not argv:
+            return None
+        run_as = config.run_as
+        env = self._environment(config)
+        return LaunchSpec(
+            list(argv), env, config.cwd, user=run_as.user, group=run_as.group, umask=run_as.umask
+        )
+
+    # The start itself
+
+    async def _launch(
+        self, unit: Unit, life: Life, config: WorkerConfig, runner: Runner, waited: bool
+    ) -> None:
+        life.launching = True
+        life.held = ""
+        if waited:
+            life.began_at = self._clock.monotonic()
+        owner = _owner(config)
+        make_page_dir(life.page_dir, owner.uid, owner.gid)
+        runner.reserve(life, config)
+        await self._write_down(life)
+        begun = await runner.start(life, config, self._own_environment(life, config, owner))
+        self._born(unit, life, begun)
+        self._watching.begin(unit, life, config)
+        self._poke(unit)
+        await self._write_down(life)
+
+    async def _write_down(self, life: Life) -> None:
+        """Note the life for the next daemon. A full or broken disk stops no worker."""
+        noted = await self._store.note_life(record_of(life))
+        if not noted:
+            text = f"this life could not be noted ({noted.reason}):"
+            text += " a daemon that comes after a crash of this one would not know of it"
+            self._tell(life, text, Kind.DAEMON)
+
+    def _tell(self, life: Life, text: str, kind: Kind = Kind.STARTED) -> None:
+        self._note(Event(kind, text, life.worker, str(life.incarnation)))
+
+    def _environment(self, config: WorkerConfig) -> dict[str, str]:
+        base = self._around.environ
+        if config.run_as.user is not None:
+            base = without_our_user(base)
+        return config.environment(base)
+
+    def _own_environment(self, life: Life, config: WorkerConfig, owner: Owner) -> dict[str, str]:
+        return self._environment(config) | {
+            page.ENV_WORKER: life.worker,
+            page.ENV_INCARNATION: life.name,
+            page.ENV_TARGET: self._around.target_for(owner.uid),
+            page.ENV_TOKEN: life.token,
+            page.ENV_PAGE_DIR: str(life.page_dir),
+            page.ENV_INTERVAL: f"{config.heartbeat_interval:g}",
+        }
+
+
+def _owner(config: WorkerConfig) -> Owner:
+    if config.attach is not None:
+        return user_of(config.attach.expect_user)
+    return user_of(config.run_as.user, config.run_as.group)
+
+
+def record_of(life: Life) -> LifeRecord:
+    """What the store keeps of a life."""
+    process = life.main or ProcessId(0, 0)
+    return LifeRecord(
+        life.worker,
+        life.name,
+        this_host().boot,
+        life.runner,
+        str(life.page_dir),
+        life.token,
+        life.spawned_at,
+        process.pid,
+        process.start_ticks,
+        life.cgroup,
+        life.unit,
+    )
