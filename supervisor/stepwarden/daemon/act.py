@@ -5,38 +5,31 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
-
-from stepwarden_proto import page
 
 from stepwarden.clock import Clock
 from stepwarden.core.action import Action, Spawn
 from stepwarden.core.burying import buried
 from stepwarden.core.deadline import clamp_timeout
 from stepwarden.core.event import Event, Kind
-from stepwarden.core.evidence import Exit, ProcessId
+from stepwarden.core.evidence import ProcessId
 from stepwarden.core.worker import Outcome
 from stepwarden.daemon.endings import Endings
-from stepwarden.daemon.life import Life, new_name, number_in
+from stepwarden.daemon.exits import Exits
+from stepwarden.daemon.families import Families
+from stepwarden.daemon.life import Life, new_name
+from stepwarden.daemon.runners import ATTACH, SPAWN, Runners
+from stepwarden.daemon.starting import Starter, record_of
+from stepwarden.daemon.tasks import Tasks
 from stepwarden.daemon.unit import Unit
+from stepwarden.daemon.watching import Watching
 from stepwarden.edge.agent_service import Admission
-from stepwarden.edge.exit_watch import ExitWatch
-from stepwarden.edge.family import Family
-from stepwarden.edge.host import this_host
-from stepwarden.edge.launcher import Launcher, LaunchSpec, SpawnFailed
-from stepwarden.edge.life_records import LifeRecord, LifeRecords
-from stepwarden.edge.page_home import make_page_dir, remove_page_dir
+from stepwarden.edge.begun import Begun
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_table import ProcessTable
-from stepwarden.edge.reaper import Reaper
-from stepwarden.edge.snapshots import Snapshots
-
-SPAWN_LIMIT_SECONDS = 10.0
-"""A start whose exec takes longer (dead network path, locked file) has failed."""
+from stepwarden.edge.state_records import LifeRecord
 
 RETRY_FIRST_SECONDS = 1.0
 RETRY_MAX_SECONDS = 30.0
@@ -53,61 +46,51 @@ class LoopPort(Protocol):
         """Take an outcome over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every life of this daemon shares: where agents beat to, where pages lie, base env.
-
-    `descriptors`: how many a worker may hold open at first; None: as many as we.
-    """
-
-    agent_target: str
-    page_home: Path
-    environ: Mapping[str, str]
-    descriptors: int | None = None
-
-
 class Actor:
     """Does what the core decided."""
 
     def __init__(
         self,
-        launcher: Launcher,
-        records: LifeRecords,
-        surroundings: Surroundings,
-        snapshots: Snapshots,
+        units: Mapping[str, Unit],
+        runners: Runners,
+        families: Families,
+        endings: Endings,
+        exits: Exits,
+        watching: Watching,
+        tasks: Tasks,
         clock: Clock,
         note: Callable[[Event], None],
+        page_home: Path,
     ) -> None:
-        self._launcher = launcher
-        self._records = records
-        self._around = surroundings
+        self._units = units
+        self._runners = runners
+        self._families = families
+        self._endings = endings
+        self._watching = watching
+        self._tasks = tasks
         self._clock = clock
         self._note = note
+        self._page_home = page_home
         self._tokens: dict[str, tuple[Unit, Life]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._nobodys: list[asyncio.Task[None]] = []
-        home = surroundings.page_home
-        self._endings = Endings(records, snapshots, clock, note, self._mains, home)
-        self._watch = ExitWatch(self._rank_ended)
-        self._units: dict[str, Unit] = {}
         self._loop: LoopPort | None = None
-        self.reaper = Reaper(self._child_ended)
+        self._starter: Starter | None = None
+        self.exits = exits
 
-    def attach(self, loop: LoopPort, units: dict[str, Unit]) -> None:
-        """Give it the loop and the workers that it acts for."""
+    def attach(self, loop: LoopPort, starter: Starter) -> None:
+        """Give it the loop and what starts lives."""
         self._loop = loop
-        self._units = units
+        self._starter = starter
 
     def take(self, unit: Unit, action: Action, now: float) -> None:
         """Begin an action; returns at once."""
         if isinstance(action, Spawn):
             self._begin_life(unit, action.incarnation, now)
         else:
-            self._start_task(self._end_life(unit, self._clock.monotonic()))
+            self._tasks.start(self._end_life(unit, self._clock.monotonic()))
 
     def watch(self, process: ProcessId) -> bool:
         """Hear of the end of a process; False where it has ended already. May raise OSError."""
-        return self._watch.add(process)
+        return self.exits.watch_rank(process)
 
     def observe(self, life: Life, table: ProcessTable, now: float) -> None:
         """Let a life's family take in a process snapshot."""
@@ -127,131 +110,82 @@ class Actor:
             return None
         return unit, unit.life
 
-    def inherit(self) -> dict[str, int]:
-        """Take over the lives that an earlier daemon of this state directory did not see to their
-        end; returns the workers that they belong to, each of which is to be ended before it starts,
-        with its highest incarnation among them.
-
-        Lives of workers that the configuration no longer names are ended in the background. Such
-        a worker may have a new name now, so no other life begins before.
-        """
-        highest, nobodys = self._endings.inherit(self._units)
-        for record in nobodys:
-            self._nobodys.append(self._start_task(self._endings.bury_nobodys(record)))
-        return highest
-
-    def close(self) -> None:
-        """Let go of descriptors."""
-        self._watch.close()
-
-    def _start_task(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-        return task
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._note(Event(Kind.DAEMON, f"an action failed: {type(error).__name__}: {error}"))
-
-    def _poke(self, unit: Unit) -> None:
+    def poke(self, unit: Unit) -> None:
+        """Make the loop look at this worker."""
         if self._loop is not None:
             self._loop.poke(unit)
 
     # Beginning a life
 
     def _begin_life(self, unit: Unit, incarnation: int, now: float) -> None:
+        assert self._starter is not None
         name = new_name(unit.config.name, incarnation)
-        directory = self._around.page_home / name
-        pages = PageReader(directory, expect_uid=os.getuid(), not_before=now)
+        directory = self._page_home / name
+        pages = PageReader(directory, expect_uid=os.geteuid(), not_before=now)
         life = Life(unit.config.name, incarnation, name, directory, pages, spawned_at=now)
+        life.runner = self._runners.kind_for(unit.config)
+        self._own(unit, life)
+        life.spawning = self._tasks.start(self._starter.start(unit, life))
+
+    def _own(self, unit: Unit, life: Life) -> None:
         unit.life = life
-        self._tokens[life.token] = (unit, life)
-        life.spawning = self._start_task(self._spawn(unit, life))
+        if life.token:
+            self._tokens[life.token] = (unit, life)
 
-    async def _spawn(self, unit: Unit, life: Life) -> None:
-        record = LifeRecord(life.worker, life.name, str(life.page_dir), this_host().boot)
-        if self._nobodys:
-            await asyncio.wait(self._nobodys)
-        try:
-            make_page_dir(life.page_dir)
-            await self._write_down(record)
-            with self.reaper.expecting():
-                process = await self._launcher.spawn(self._spec(unit, life), SPAWN_LIMIT_SECONDS)
-                self._born(life, process)
-        except (SpawnFailed, OSError, ValueError) as error:
-            life.spawn_error = str(error)
+    def born(self, unit: Unit, life: Life, begun: Begun) -> None:
+        """It runs now (or its invitation lies there)."""
+        life.main, life.unit = begun.main, begun.unit or life.unit
+        life.cgroup = begun.cgroup or life.cgroup
+        life.family = self._families.of_life(life)
+        life.pages.expect(_owner_of(life.page_dir))
+        if life.runner == ATTACH:
+            return
+        if life.runner == SPAWN and life.main is not None:
+            life.exit = self.exits.reaper.exit_of(life.main)
         else:
-            self._poke(unit)
-            await self._write_down(_with_process(record, process))
-        self._poke(unit)
+            self.exits.watch_main(unit, life)
+        pid = life.main.pid if life.main is not None else None
+        where = f" in {life.unit}" if life.unit else ""
+        text = f"pid {pid} runs{where}" if pid else f"{life.unit} was started and has ended again"
+        self._tell(life, text, Kind.STARTED, pid=pid)
 
-    async def _write_down(self, record: LifeRecord) -> None:
-        """Note a life for the next daemon. A full or broken disk stops no worker from starting."""
-        try:
-            await asyncio.to_thread(self._records.write, record)
-        except (OSError, RuntimeError) as error:  # RuntimeError: no thread to be had
-            text = f"this life could not be noted in the state directory ({error}):"
-            text += " a daemon that comes after a crash of this one would not know of it"
-            number = str(number_in(record.incarnation))
-            self._note(Event(Kind.DAEMON, text, record.worker, number))
+    def adopt(self, unit: Unit, life: Life, record: LifeRecord) -> None:
+        """Take over a life that an earlier daemon started."""
+        assert self._starter is not None
+        life.adopted = True
+        life.family = self._families.of_record(record)
+        self._own(unit, life)
+        if life.runner != ATTACH or life.main is not None:
+            self.exits.watch_main(unit, life)
+        self._starter.watch(unit, life, unit.config)
 
-    def _born(self, life: Life, process: ProcessId) -> None:
-        life.family = Family(process, life.name, life.page_dir, self._mains, self._endings.traces)
-        life.main = process
-        life.exit = self.reaper.exit_of(process)
-        number = str(life.incarnation)
-        text = f"pid {process.pid} runs"
-        data = {"pid": process.pid}
-        self._note(Event(Kind.STARTED, text, life.worker, number, data=data))
+    def note_arrival(self, unit: Unit, life: Life, now: float) -> None:
+        """An attached worker is there as soon as any of its agents is."""
+        if life.runner != ATTACH or life.main is not None or not life.ranks:
+            return
+        found = next((m.process for m in life.ranks.values() if m.process is not None), None)
+        if life.held:
+            life.held, life.began_at = "", now
+        if found is None:
+            return  # of another pid namespace: its beats are all there is
+        life.main = found
+        life.family = self._families.of_life(life)
+        self.exits.watch_main(unit, life)
+        assert self._starter is not None
+        self._starter.watch(unit, life, unit.config)
+        self._tasks.start(self._starter.write_down(life))
 
-    def _spec(self, unit: Unit, life: Life) -> LaunchSpec:
-        config = unit.config
-        environment = config.environment(self._around.environ)
-        environment |= {
-            page.ENV_WORKER: life.worker,
-            page.ENV_INCARNATION: life.name,
-            page.ENV_TARGET: self._around.agent_target,
-            page.ENV_TOKEN: life.token,
-            page.ENV_PAGE_DIR: str(life.page_dir),
-            page.ENV_INTERVAL: f"{config.heartbeat_interval:g}",
-        }
-        output = None if config.output.path is None else str(config.output.path)
-        limit = self._around.descriptors
-        return LaunchSpec(config.argv, environment, config.cwd, output, limit)
+    def _tell(self, life: Life, text: str, kind: Kind, **data: float | int | str | None) -> None:
+        self._note(Event(kind, text, life.worker, str(life.incarnation), data=data))
 
-    def _mains(self) -> set[int]:
-        lives = (unit.life for unit in self._units.values())
-        return {life.main.pid for life in lives if life is not None and life.main is not None}
-
-    # Ends
-
-    def _child_ended(self, pid: int, how: Exit) -> None:
-        for unit in self._units.values():
-            life = unit.life
-            if life is None or life.main is None or life.exit is not None:
-                continue
-            if life.main.pid == pid:
-                life.exit = how
-                self._poke(unit)
-                return
-
-    def _rank_ended(self, process: ProcessId) -> None:
-        for unit in self._units.values():
-            life = unit.life
-            if life is None:
-                continue
-            for memory in life.ranks.values():
-                if memory.process == process:
-                    memory.lost = True
-                    self._poke(unit)
+    # Ending a life
 
     async def _end_life(self, unit: Unit, ordered_at: float) -> None:
         life = unit.life
-        if life is not None and life.spawning is not None and not life.spawning.done():
-            await asyncio.wait({life.spawning})
+        if life is not None and await self._stop_starting(life):
             ordered_at = self._clock.monotonic()
+        if life is not None and life.launching:
+            await self._before_burial(unit, life)
         families = self._endings.families(unit)
         left = await self._endings.bury(unit, families, unit.config.stop_grace, ordered_at)
         pause = RETRY_FIRST_SECONDS
@@ -262,19 +196,35 @@ class Actor:
             left = await self._endings.bury(unit, families, 0.0, self._clock.monotonic())
         if life is not None:
             await self._close_life(unit, life)
-        self._endings.forget_inherited(unit.config.name)
+        await self._endings.forget_inherited(unit.config.name)
         self._buried(unit, frozenset())
+
+    async def _stop_starting(self, life: Life) -> bool:
+        """A start that still waits is given up; one under way is seen to its end. True: it was."""
+        if life.spawning is None or life.spawning.done():
+            return False
+        if not life.launching:
+            life.spawning.cancel()
+        await asyncio.wait({life.spawning})
+        return True
+
+    async def _before_burial(self, unit: Unit, life: Life) -> None:
+        """What the runner and the operator's own stop command do, each within its limit."""
+        self._watching.end(life)
+        runner = self._runners.by_kind(life.runner)
+        if runner is not None:
+            await runner.before_burial(life, unit.config)
+        command = unit.config.stop_command
+        if command is not None and self._starter is not None:
+            ended = await self._starter.run(unit.config, command)
+            self._tell(life, f"stop command {ended.sentence}", Kind.BURIAL)
 
     async def _close_life(self, unit: Unit, life: Life) -> None:
         self._tokens.pop(life.token, None)
-        for memory in life.ranks.values():
-            if memory.process is not None:
-                self._watch.drop(memory.process)
+        self._watching.end(life)
+        self.exits.drop(life)
         life.pages.close()
-        remove_page_dir(life.page_dir)  # before its note, which leads the next daemon to it
-        # In a thread: the state directory may lie on a disk that does not answer.
-        with suppress(RuntimeError):  # no thread to be had: a note too many does no harm
-            await asyncio.to_thread(self._records.remove, life.name)
+        await self._endings.forget(record_of(life))
         unit.life = None
 
     def _buried(self, unit: Unit, left: frozenset[ProcessId]) -> None:
@@ -283,15 +233,11 @@ class Actor:
         outcome = buried(unit.state, unit.policy, left, now, spread)
         if self._loop is not None:
             self._loop.apply(unit, outcome, now)
-        self._poke(unit)
+        self.poke(unit)
 
 
-def _with_process(record: LifeRecord, process: ProcessId) -> LifeRecord:
-    return LifeRecord(
-        record.worker,
-        record.incarnation,
-        record.page_dir,
-        record.boot_id,
-        process.pid,
-        process.start_ticks,
-    )
+def _owner_of(directory: Path) -> int | None:
+    try:
+        return os.stat(directory).st_uid
+    except OSError:
+        return os.geteuid()

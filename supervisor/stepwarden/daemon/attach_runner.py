@@ -72,7 +72,7 @@ class AttachRunner:
         with suppress(OSError):
             (self._home / life.worker / INVITATION).unlink()
 
-    async def tidy(self, life: Life) -> str:
+    async def tidy(self, unit: str) -> str:
         """Nothing is left to let go of."""
         return ""
 

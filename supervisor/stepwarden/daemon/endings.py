@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 from stepwarden.clock import Clock
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
-from stepwarden.daemon.life import number_in
+from stepwarden.daemon.families import Families
+from stepwarden.daemon.runners import Runners
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.burial import bury
 from stepwarden.edge.family import Family
-from stepwarden.edge.life_records import LifeRecord, LifeRecords
 from stepwarden.edge.page_home import remove_page_dir, remove_page_home
 from stepwarden.edge.snapshots import Snapshots
-from stepwarden.edge.traces import TraceReader
+from stepwarden.edge.state_records import LifeRecord
+from stepwarden.edge.state_store import StateStore
 
 KILL_WAIT_SECONDS = 10.0
 """How long after KILL a process may still be there before it counts as unkillable."""
@@ -30,49 +31,40 @@ Whose = list[tuple[Family, str]]
 class Endings:
     """Ends whole trees and confirms that they are gone; knows what was left behind.
 
-    `mains`: gives the main pids of all present lives. `page_home`: where pages of this daemon lie.
+    `page_home`: where pages of this daemon lie.
     """
 
     def __init__(
         self,
-        records: LifeRecords,
+        families: Families,
+        runners: Runners,
+        store: StateStore,
         snapshots: Snapshots,
         clock: Clock,
         note: Callable[[Event], None],
-        mains: Callable[[], set[int]],
         page_home: Path,
     ) -> None:
-        self._records = records
+        self._families = families
+        self._runners = runners
+        self._store = store
         self._snapshots = snapshots
         self._clock = clock
         self._note = note
-        self._mains = mains
         self._page_home = page_home
         self._inherited: dict[str, list[LifeRecord]] = {}
-        self.traces = TraceReader()
 
-    def inherit(self, workers: Collection[str]) -> tuple[dict[str, int], list[LifeRecord]]:
-        """Read what an earlier daemon of this state directory did not see to its end.
+    def end_first(self, record: LifeRecord) -> None:
+        """This life of a worker was left behind and is ended with the next burial of it."""
+        self._inherited.setdefault(record.worker, []).append(record)
 
-        Returns those of `workers` that must be ended before they start, each with its highest
-        incarnation among them, and the lives of workers that are not among them.
-        """
-        nobodys = []
-        for record in self._records.left_behind():
-            if record.worker in workers:
-                self._inherited.setdefault(record.worker, []).append(record)
-            else:
-                nobodys.append(record)
-        highest = {
-            worker: max(number_in(record.incarnation) for record in records)
-            for worker, records in self._inherited.items()
-        }
-        return highest, nobodys
+    def inherited(self, worker: str) -> list[LifeRecord]:
+        """What was left behind of this worker and is not confirmed gone."""
+        return list(self._inherited.get(worker, []))
 
     def families(self, unit: Unit) -> Whose:
         """Whom to end for this worker: its present life, and what was left behind of it."""
         inherited = self._inherited.get(unit.config.name, [])
-        found = [(self._family_of(record), LEFT_BEHIND) for record in inherited]
+        found = [(self._families.of_record(record), LEFT_BEHIND) for record in inherited]
         if unit.life is not None and unit.life.family is not None:
             found.append((unit.life.family, ""))
         return found
@@ -90,15 +82,27 @@ class Endings:
         def report(sentence: str) -> None:
             self._note(Event(Kind.BURIAL, LEFT_BEHIND + sentence, record.worker))
 
-        family, wait = self._family_of(record), KILL_WAIT_SECONDS
+        family, wait = self._families.of_record(record), KILL_WAIT_SECONDS
         shared = self._snapshots
         if not await bury(family, wait, wait, self._clock, report, snapshots=shared):
-            self._forget(record)
+            await self.forget(record)
 
-    def forget_inherited(self, worker: str) -> None:
+    async def forget_inherited(self, worker: str) -> None:
         """All that was left behind of this worker is gone."""
         for record in self._inherited.pop(worker, []):
-            self._forget(record)
+            await self.forget(record)
+
+    async def forget(self, record: LifeRecord) -> None:
+        """Every process of this life is gone: its pages and its note go too."""
+        directory = Path(record.page_dir)
+        if record.page_dir:
+            remove_page_dir(directory)
+        if directory.parent != self._page_home:
+            remove_page_home(directory.parent)
+        trouble = await self._runners.tidy(record.runner, record.unit)
+        if trouble:
+            self._note(Event(Kind.BURIAL, trouble, record.worker))
+        await self._store.forget_life(record.incarnation)
 
     async def _end(
         self, unit: Unit, family: Family, whose: str, grace: float, ordered_at: float
@@ -123,15 +127,3 @@ class Endings:
             # A fault of ours: nothing is confirmed gone, and it is tried again.
             report(f"ending its tree failed: {type(error).__name__}: {error}")
             return family.known or frozenset({family.main})
-
-    def _family_of(self, record: LifeRecord) -> Family:
-        main = ProcessId(record.pid, record.start_ticks)
-        page_dir = Path(record.page_dir)
-        return Family(main, record.incarnation, page_dir, self._mains, self.traces)
-
-    def _forget(self, record: LifeRecord) -> None:
-        directory = Path(record.page_dir)
-        remove_page_dir(directory)
-        if directory.parent != self._page_home:
-            remove_page_home(directory.parent)
-        self._records.remove(record.incarnation)

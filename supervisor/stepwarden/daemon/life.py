@@ -54,6 +54,7 @@ class Life:
     it has been started. `runner`: the kind of what runs it; `unit`: its systemd unit, "" for none.
     `held`: why it is not started yet; `shut`: why it will not be; `began_at`: when it was, where
     that was later than its life began. `launching`: what follows in its start cannot be taken back.
+    `adopted`: an earlier daemon started it, so it is no child of ours.
     """
 
     worker: str
@@ -78,6 +79,7 @@ class Life:
     shut: str = ""
     began_at: float | None = None
     launching: bool = False
+    adopted: bool = False
     probe_ok: bool = False
     progress: ProgressSeen | None = None
     watchers: list[Watcher] = field(default_factory=list)

@@ -44,8 +44,8 @@ class Runner(Protocol):
     async def before_burial(self, life: Life, config: WorkerConfig) -> None:
         """What is to be done before its processes are ended one by one. Never raises."""
 
-    async def tidy(self, life: Life) -> str:
-        """Every process is gone: let go of what the life held besides; "" or what is in the way."""
+    async def tidy(self, unit: str) -> str:
+        """Every process is gone: let go of what a life held besides; "" or what is in the way."""
 
 
 class Runners:
@@ -67,3 +67,13 @@ class Runners:
     def by_kind(self, kind: str) -> Runner | None:
         """The runner of a kind; None where this host has none of it."""
         return self._known.get(kind)
+
+    async def tidy(self, kind: str, unit: str) -> str:
+        """Let go of what a life of this kind held besides its processes; "" or what is wrong."""
+        runner = self._known.get(kind)
+        return await runner.tidy(unit) if runner is not None and unit else ""
+
+    async def exit_of(self, life: Life) -> Exit | None:
+        """How the main process of a life ended; None where its runner cannot tell."""
+        runner = self._known.get(life.runner)
+        return None if runner is None else await runner.exit_of(life)

@@ -102,6 +102,6 @@ class SpawnRunner:
     async def before_burial(self, life: Life, config: WorkerConfig) -> None:
         """Nothing: its processes are ended one by one."""
 
-    async def tidy(self, life: Life) -> str:
+    async def tidy(self, unit: str) -> str:
         """Nothing: its control group went with the burial."""
         return ""

@@ -13,6 +13,8 @@ from stepwarden_proto import page
 from stepwarden.clock import Clock
 from stepwarden.config import ConfigError, WorkerConfig
 from stepwarden.config.expand import at_start
+from stepwarden.config.settings import ReleaseGate as GateSettings
+from stepwarden.config.settings import ShortCommand
 from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
@@ -27,8 +29,9 @@ from stepwarden.edge.host import this_host
 from stepwarden.edge.launch_spec import without_our_user
 from stepwarden.edge.launcher import LaunchSpec, SpawnFailed
 from stepwarden.edge.page_home import make_page_dir
+from stepwarden.edge.port_holders import Port
 from stepwarden.edge.release_gate import ReleaseGate, wait_released
-from stepwarden.edge.short_command import RunShort, ShortSpec
+from stepwarden.edge.short_command import Ended, RunShort, ShortSpec
 from stepwarden.edge.state_records import LifeRecord
 from stepwarden.edge.state_store import StateStore
 from stepwarden.edge.users import Owner, user_of
@@ -52,8 +55,7 @@ class Surroundings:
 class Starter:
     """Takes lives from their begin to a running process.
 
-    `born`: told when it runs. `poke`: makes the loop look. `shutting_down`: whether the host goes
-    down, when nothing is started any more.
+    `born`: told when it runs. `poke`: makes the loop look.
     """
 
     def __init__(
@@ -68,7 +70,6 @@ class Starter:
         note: Callable[[Event], None],
         born: Callable[[Unit, Life, Begun], None],
         poke: Callable[[Unit], None],
-        shutting_down: Callable[[], object],
     ) -> None:
         self._runners = runners
         self._store = store
@@ -80,7 +81,6 @@ class Starter:
         self._note = note
         self._born = born
         self._poke = poke
-        self._shutting_down = shutting_down
         self.nobodys: list[asyncio.Task[None]] = []
         """Lives of workers that the configuration no longer names; nothing starts before they end."""
 
@@ -88,7 +88,8 @@ class Starter:
         """Start it; whatever goes wrong is in the life, as `spawn_error` or `shut`."""
         try:
             waited = await self._wait_for_turn(unit, life)
-            config, runner = at_start(unit.config), self._runner(life)
+            config = at_start(unit.config, self._around.environ)
+            runner = self._runner(life)
             waited |= await self._before(config, life, unit)
             if not life.shut:
                 await self._launch(unit, life, config, runner, waited)
@@ -102,6 +103,10 @@ class Starter:
         if runner is None:
             raise SpawnFailed(f"this host has no runner {life.runner}")
         return runner
+
+    def watch(self, unit: Unit, life: Life, config: WorkerConfig) -> None:
+        """Look at a life that runs from outside, as its configuration says."""
+        self._watching.begin(unit, life, config, self._command)
 
     # What it waits for
 
@@ -134,31 +139,40 @@ class Starter:
         if gate is not None:
             self._hold(unit, life, "waits until what it needs is free (release)")
             reason = await wait_released(
-                ReleaseGate(gate.ports, gate.files, self._command(config, gate.command)),
-                gate.limit,
+                self._gate(config, gate),
                 self._run_short,
                 self._clock,
+                lambda text: self._hold(unit, life, text),
             )
             if reason:
-                life.shut = f"not started: {reason}, for {seconds(gate.limit)} (release.limit)"
+                life.shut = f"not started (release): {reason}"
                 return True
         if command is not None:
             self._hold(unit, life, f"runs its pre_start command {command.argv[0]}")
-            launch = self._command(config, command.argv)
-            assert launch is not None
-            ended = await self._run_short(ShortSpec(launch, command.timeout))
+            ended = await self.run(config, command)
             if not ended.ok and not command.ignore_failure:
                 raise SpawnFailed(f"pre_start {ended.sentence}")
             self._tell(life, f"pre_start {ended.sentence}")
         return gate is not None or command is not None
 
-    def _command(self, config: WorkerConfig, argv: Collection[str]) -> LaunchSpec | None:
-        if not argv:
-            return None
-        run_as = config.run_as
-        env = self._environment(config)
+    async def run(self, config: WorkerConfig, command: ShortCommand) -> Ended:
+        """Run one of the worker's own short commands, as its user and in its directory."""
+        return await self._run_short(
+            ShortSpec(self._command(config, command.argv), command.timeout)
+        )
+
+    def _gate(self, config: WorkerConfig, gate: GateSettings) -> ReleaseGate:
+        command = None
+        if gate.command:
+            command = ShortSpec(self._command(config, gate.command), gate.limit)
+        ports = tuple(Port(number) for number in gate.ports)
+        files = tuple(map(str, gate.files))
+        return ReleaseGate(ports, files, command, gate.limit)
+
+    def _command(self, config: WorkerConfig, argv: tuple[str, ...]) -> LaunchSpec:
+        run_as, env = config.run_as, self._environment(config)
         return LaunchSpec(
-            list(argv), env, config.cwd, user=run_as.user, group=run_as.group, umask=run_as.umask
+            argv, env, config.cwd, user=run_as.user, group=run_as.group, umask=run_as.umask
         )
 
     # The start itself
@@ -170,17 +184,17 @@ class Starter:
         life.held = ""
         if waited:
             life.began_at = self._clock.monotonic()
-        owner = _owner(config)
+        owner = await asyncio.to_thread(_owner, config)  # the user database may be far away
         make_page_dir(life.page_dir, owner.uid, owner.gid)
         runner.reserve(life, config)
-        await self._write_down(life)
+        await self.write_down(life)
         begun = await runner.start(life, config, self._own_environment(life, config, owner))
         self._born(unit, life, begun)
-        self._watching.begin(unit, life, config)
+        self.watch(unit, life, config)
         self._poke(unit)
-        await self._write_down(life)
+        await self.write_down(life)
 
-    async def _write_down(self, life: Life) -> None:
+    async def write_down(self, life: Life) -> None:
         """Note the life for the next daemon. A full or broken disk stops no worker."""
         noted = await self._store.note_life(record_of(life))
         if not noted:

@@ -71,13 +71,13 @@ class SystemdRunner:
     async def before_burial(self, life: Life, config: WorkerConfig) -> None:
         """Nothing: its processes are ended one by one."""
 
-    async def tidy(self, life: Life) -> str:
+    async def tidy(self, unit: str) -> str:
         """Have systemd forget the unit."""
         try:
-            await self._units.tidy(life.unit)
+            forgotten = await self._units.tidy(unit)
         except BusError as error:
-            return f"unit {life.unit} is not forgotten: {error}"
-        return ""
+            return f"systemd does not forget unit {unit}: {error}"
+        return "" if forgotten else f"systemd does not forget unit {unit}: it is busy"
 
 
 class UnitRunner:
@@ -110,6 +110,6 @@ class UnitRunner:
         with suppress(BusError):
             await self._units.stop(life.unit, config.stop_grace)
 
-    async def tidy(self, life: Life) -> str:
+    async def tidy(self, unit: str) -> str:
         """Nothing: the unit is the operator's."""
         return ""

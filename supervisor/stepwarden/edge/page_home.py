@@ -35,7 +35,17 @@ def filesystem_of(path: Path) -> str:
 
 
 def make_page_home(runtime_dir: Path) -> Path:
-    """A new private directory (0700) for all pages of this daemon."""
+    """A directory of ours for the pages of all lives, each of which has a private one in it.
+
+    Its mode is 0711: a worker that runs as another user has to pass through it, and nobody else
+    can list it.
+    """
+    home = _home(runtime_dir)
+    home.chmod(0o711)
+    return home
+
+
+def _home(runtime_dir: Path) -> Path:
     if filesystem_of(runtime_dir) in _MEMORY_FILESYSTEMS:
         home = runtime_dir / "pages"
         home.mkdir(mode=0o700, exist_ok=True)
@@ -46,9 +56,11 @@ def make_page_home(runtime_dir: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix="pages-", dir=runtime_dir))
 
 
-def make_page_dir(directory: Path) -> None:
-    """Create the directory (0700) of one incarnation's pages. Raises OSError."""
+def make_page_dir(directory: Path, uid: int | None = None, gid: int | None = None) -> None:
+    """Create the directory (0700) of one incarnation's pages, of that user. Raises OSError."""
     directory.mkdir(mode=0o700)
+    if uid is not None and gid is not None and (uid, gid) != (os.geteuid(), os.getegid()):
+        os.chown(directory, uid, gid)
 
 
 def remove_page_dir(directory: Path) -> None:

@@ -55,6 +55,10 @@ class PageReader:
         self._known: dict[str, _Known] = {}
         self._unfinished: dict[str, int] = {}
 
+    def expect(self, uid: int | None) -> None:
+        """From now on only pages of this user are taken; None: any user's."""
+        self._expect_uid = uid
+
     def read(self, now: float) -> dict[str, PageView]:
         """The view of each rank; `now` is the supervisor's monotonic time. Never raises.
 

@@ -1,0 +1,103 @@
+"""Hears of ends: of our children, of mains that others started, of ranks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+from stepwarden.clock import Clock
+from stepwarden.core.evidence import Exit, ProcessId
+from stepwarden.daemon.life import Life
+from stepwarden.daemon.unit import Unit
+from stepwarden.edge.exit_watch import ExitWatch
+from stepwarden.edge.reaper import Reaper
+
+UNKNOWN = Exit()
+
+AskExit = Callable[[Life], Awaitable[Exit | None]]
+"""Asks the runner of a life how its main process ended."""
+
+
+class Exits:
+    """Puts each end into the life that it belongs to, and makes the loop look."""
+
+    def __init__(
+        self,
+        units: Mapping[str, Unit],
+        ask: AskExit,
+        start_task: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
+        poke: Callable[[Unit], None],
+        clock: Clock,
+    ) -> None:
+        self._units = units
+        self._ask = ask
+        self._start_task = start_task
+        self._poke = poke
+        self._watch = ExitWatch(self._rank_ended, clock)
+        self.reaper = Reaper(self._child_ended)
+
+    def watch_rank(self, process: ProcessId) -> bool:
+        """Hear of the end of a process; False where it has ended already. May raise OSError."""
+        return self._watch.add(process)
+
+    def watch_main(self, unit: Unit, life: Life) -> None:
+        """Hear of the end of a main process that is not our child."""
+        main = life.main
+        if main is None:
+            self._start_task(self._ended(unit, life, UNKNOWN))
+            return
+
+        def ended(_: ProcessId, how: Exit) -> None:
+            self._start_task(self._ended(unit, life, how))
+
+        # A rank may be watched already, without its exit: then that watch gives way to this one.
+        self._watch.drop(main)
+        try:
+            lives = self._watch.add(main, ended)
+        except OSError:
+            return  # no descriptor is left: its pages and beats are all that tells
+        if not lives:
+            self._start_task(self._ended(unit, life, UNKNOWN))
+
+    def drop(self, life: Life) -> None:
+        """This life is over."""
+        for memory in life.ranks.values():
+            if memory.process is not None:
+                self._watch.drop(memory.process)
+        if life.main is not None:
+            self._watch.drop(life.main)
+
+    def close(self) -> None:
+        """Let go of descriptors."""
+        self._watch.close()
+
+    async def _ended(self, unit: Unit, life: Life, how: Exit) -> None:
+        known = await self._ask(life)
+        if known is None or known == UNKNOWN:
+            known = how
+        if life.exit is None:
+            life.exit = known
+        for memory in life.ranks.values():
+            if memory.process is not None and memory.process == life.main:
+                memory.lost = True
+        self._poke(unit)
+
+    def _child_ended(self, pid: int, how: Exit) -> None:
+        for unit in self._units.values():
+            life = unit.life
+            if life is None or life.main is None or life.exit is not None:
+                continue
+            if life.main.pid == pid and not life.adopted:
+                life.exit = how
+                self._poke(unit)
+                return
+
+    def _rank_ended(self, process: ProcessId) -> None:
+        for unit in self._units.values():
+            life = unit.life
+            if life is None:
+                continue
+            for memory in life.ranks.values():
+                if memory.process == process:
+                    memory.lost = True
+                    self._poke(unit)

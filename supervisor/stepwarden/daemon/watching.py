@@ -1,0 +1,115 @@
+"""Looks at a life from outside while it runs: its ready probe, its progress counter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from stepwarden.clock import Clock
+from stepwarden.config import WorkerConfig
+from stepwarden.config.settings import ReadyProbe as ProbeSettings
+from stepwarden.core.event import Event, Kind
+from stepwarden.daemon.life import Life
+from stepwarden.daemon.unit import Unit
+from stepwarden.config.fields import split_address
+from stepwarden.edge.http_get import parse_url
+from stepwarden.edge.launcher import LaunchSpec
+from stepwarden.edge.progress_counter import ProgressCounter, ProgressRunner, ProgressTarget
+from stepwarden.edge.ready_probe import (
+    CommandTarget,
+    DelayTarget,
+    GrpcTarget,
+    HttpTarget,
+    ProbeRunner,
+    ReadyProbe,
+    Target,
+    TcpTarget,
+)
+from stepwarden.edge.short_command import RunShort
+
+Launch = Callable[[WorkerConfig, tuple[str, ...]], LaunchSpec]
+"""What runs a command with a worker's own environment and user."""
+
+
+class Watching:
+    """Begins what looks at a life, and ends it with the life."""
+
+    def __init__(
+        self,
+        run_short: RunShort,
+        clock: Clock,
+        note: Callable[[Event], None],
+        poke: Callable[[Unit], None],
+        start_task: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
+    ) -> None:
+        self._run_short = run_short
+        self._clock = clock
+        self._note = note
+        self._poke = poke
+        self._start_task = start_task
+
+    def begin(self, unit: Unit, life: Life, config: WorkerConfig, launch: Launch) -> None:
+        """Look at a life that runs now; once for each life."""
+        if config.ready is not None:
+            self._watch(life, self._probe(unit, life, config, config.ready, launch))
+        if config.progress is not None:
+            self._watch(life, self._counter(unit, life, config))
+
+    def end(self, life: Life) -> None:
+        """Look no more."""
+        for watcher in life.watchers:
+            self._start_task(watcher.close())
+        life.watchers.clear()
+
+    def _watch(self, life: Life, watcher: ProbeRunner | ProgressRunner) -> None:
+        life.watchers.append(watcher)
+        watcher.start()
+
+    def _probe(
+        self,
+        unit: Unit,
+        life: Life,
+        config: WorkerConfig,
+        settings: ProbeSettings,
+        launch: Launch,
+    ) -> ProbeRunner:
+        target = _target(config, settings, launch)
+        started = life.spawned_at if life.began_at is None else life.began_at
+        probe = ReadyProbe(target, settings.timeout, self._clock, self._run_short, started)
+
+        def passed() -> None:
+            life.probe_ok = True
+            self._poke(unit)
+
+        return ProbeRunner(probe, settings.interval, self._clock, passed)
+
+    def _counter(self, unit: Unit, life: Life, config: WorkerConfig) -> ProgressRunner:
+        settings = config.progress
+        assert settings is not None
+        target = ProgressTarget(parse_url(settings.url), settings.counters, settings.work)
+
+        def report(text: str) -> None:
+            self._note(Event(Kind.DAEMON, text, life.worker, str(life.incarnation)))
+
+        def seen() -> None:
+            life.progress = runner.seen
+            self._poke(unit)
+
+        counter = ProgressCounter(target, self._clock)
+        runner = ProgressRunner(counter, settings.interval, self._clock, report, seen)
+        return runner
+
+
+def _target(config: WorkerConfig, settings: ProbeSettings, launch: Launch) -> Target:
+    match settings.kind:
+        case "tcp":
+            host, port = split_address(settings.target)
+            return TcpTarget(host, port)
+        case "http":
+            return HttpTarget(parse_url(settings.target), settings.status)
+        case "grpc":
+            return GrpcTarget(settings.target, settings.service)
+        case "command":
+            return CommandTarget(launch(config, settings.argv))
+        case _:
+            return DelayTarget(settings.delay)
