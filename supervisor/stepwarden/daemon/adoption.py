@@ -1,0 +1,159 @@
+"""Takes stock when the daemon starts: which lives of an earlier one run on, and what is to be ended.
+
+Three sources tell of lives, so that none is lost with one of them: the state store, the transient
+units that systemd holds for us, and processes that carry the marks of a worker of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from stepwarden.core.event import Event, Kind
+from stepwarden.core.evidence import Exit, ProcessId
+from stepwarden.core.lifecycle import State
+from stepwarden.core.memory import Kept
+from stepwarden.core.resume import Found
+from stepwarden.daemon.act import Actor
+from stepwarden.daemon.attach_runner import AWAITED
+from stepwarden.daemon.endings import Endings
+from stepwarden.daemon.life import Life, number_in
+from stepwarden.daemon.runners import ATTACH, SPAWN, Runners
+from stepwarden.daemon.unit import Unit
+from stepwarden.edge.page_reader import PageReader
+from stepwarden.edge.process_probe import alive
+from stepwarden.edge.state_records import LifeRecord
+
+_SETTLED = frozenset({State.STOPPED, State.FAILED, State.RESTARTING})
+"""A life that is on record for a worker kept in one of these is one that could not be ended."""
+
+
+@dataclass(slots=True)
+class Stock:
+    """What was found. `nobodys`: lives of workers that the configuration does not name."""
+
+    lives: dict[str, LifeRecord] = field(default_factory=dict)
+    rest: dict[str, list[LifeRecord]] = field(default_factory=dict)
+    nobodys: list[LifeRecord] = field(default_factory=list)
+
+    def highest(self, worker: str) -> int:
+        """The highest incarnation of this worker among them; 0 for none."""
+        records = [*self.rest.get(worker, ())]
+        if worker in self.lives:
+            records.append(self.lives[worker])
+        return max((number_in(record.incarnation) for record in records), default=0)
+
+    def found(self, worker: str) -> Found:
+        """What there is of this worker."""
+        if worker in self.lives:
+            return Found.LIFE
+        return Found.REST if worker in self.rest else Found.NOTHING
+
+
+def take_stock(
+    records: Iterable[LifeRecord], units: Mapping[str, Unit], kept: Mapping[str, Kept | None]
+) -> Stock:
+    """Sort the lives on record: the youngest of each worker may go on, what is older is ended.
+
+    A life of which no process was ever known had not been started yet when the daemon died; what
+    there may be of it is ended. So is one of a worker that had settled: it was being ended.
+    """
+    stock = Stock()
+    for record in sorted(records, key=lambda found: number_in(found.incarnation)):
+        if record.worker not in units:
+            stock.nobodys.append(record)
+            continue
+        older = stock.lives.pop(record.worker, None)
+        if older is not None:
+            stock.rest.setdefault(record.worker, []).append(older)
+        if _can_go_on(record, kept.get(record.worker)):
+            stock.lives[record.worker] = record
+        else:
+            stock.rest.setdefault(record.worker, []).append(record)
+    return stock
+
+
+def _can_go_on(record: LifeRecord, kept: Kept | None) -> bool:
+    settled = kept is not None and kept.lifecycle in _SETTLED
+    if settled and kept is not None and number_in(record.incarnation) <= kept.incarnation:
+        return False
+    return record.pid > 0 or record.runner == ATTACH
+
+
+class Adoption:
+    """Makes lives of records, and hands them to the actor."""
+
+    def __init__(
+        self, actor: Actor, endings: Endings, runners: Runners, note: Callable[[Event], None]
+    ) -> None:
+        self._actor = actor
+        self._endings = endings
+        self._runners = runners
+        self._note = note
+
+    async def prepare(self, stock: Stock, unit: Unit) -> None:
+        """Take over the life that goes on, and note what is to be ended first."""
+        name = unit.config.name
+        for record in stock.rest.get(name, ()):
+            self._endings.end_first(record)
+        record = stock.lives.get(name)
+        if record is None:
+            return
+        life = _life_of(record)
+        if life.main is not None and not alive(life.main):
+            life.exit = await self._runners.exit_of(life) or Exit()
+        self._actor.adopt(unit, life, record)
+        text = "an earlier daemon's life is taken over"
+        text += f": pid {record.pid}" if record.pid else ""
+        number = str(life.incarnation)
+        data = {"pid": record.pid or None}
+        self._note(Event(Kind.STARTED, text, name, number, data=data))
+
+
+def _life_of(record: LifeRecord) -> Life:
+    directory = Path(record.page_dir)
+    pages = PageReader(directory, expect_uid=_owner(directory), not_before=record.spawned_at)
+    life = Life(
+        record.worker,
+        number_in(record.incarnation),
+        record.incarnation,
+        directory,
+        pages,
+        record.token,
+        record.spawned_at,
+    )
+    life.runner = record.runner or SPAWN
+    life.unit, life.cgroup = record.unit, record.cgroup
+    life.launching = True
+    if record.pid:
+        life.main = ProcessId(record.pid, record.start_ticks)
+    elif record.runner == ATTACH:
+        life.held = AWAITED
+    return life
+
+
+def _owner(directory: Path) -> int | None:
+    try:
+        return directory.stat().st_uid
+    except OSError:
+        return None
+
+
+def with_strays(records: Iterable[LifeRecord], strays: Iterable[LifeRecord]) -> list[LifeRecord]:
+    """All lives on record and those that only their processes or units tell of."""
+    known = {record.incarnation: record for record in records}
+    for stray in strays:
+        record = known.get(stray.incarnation)
+        if record is None:
+            known[stray.incarnation] = stray
+        elif not record.pid:
+            # The daemon died between the start and the note of its pid.
+            known[stray.incarnation] = replace(
+                record,
+                pid=stray.pid,
+                start_ticks=stray.start_ticks,
+                cgroup=record.cgroup or stray.cgroup,
+                unit=record.unit or stray.unit,
+            )
+    return list(known.values())
