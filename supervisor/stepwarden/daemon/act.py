@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +28,7 @@ from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.watching import Watching
 from stepwarden.edge.agent_service import Admission
 from stepwarden.edge.begun import Begun
+from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.state_records import LifeRecord
@@ -211,9 +213,8 @@ class Actor:
     async def _before_burial(self, unit: Unit, life: Life) -> None:
         """What the runner and the operator's own stop command do, each within its limit."""
         self._watching.end(life)
-        runner = self._runners.by_kind(life.runner)
-        if runner is not None:
-            await runner.before_burial(life, unit.config)
+        with suppress(SpawnFailed):
+            await self._runners.by_kind(life.runner).before_burial(life, unit.config)
         command = unit.config.stop_command
         if command is not None and self._starter is not None:
             ended = await self._starter.run(unit.config, command)

@@ -1,4 +1,4 @@
-"""Takes stock when the daemon starts: which lives of an earlier one run on, and what is to be ended.
+"""Takes stock when the daemon starts: which lives of an earlier one go on, which are to be ended.
 
 Three sources tell of lives, so that none is lost with one of them: the state store, the transient
 units that systemd holds for us, and processes that carry the marks of a worker of ours.
@@ -95,8 +95,8 @@ class Adoption:
     async def prepare(self, stock: Stock, unit: Unit) -> None:
         """Take over the life that goes on, and note what is to be ended first."""
         name = unit.config.name
-        for record in stock.rest.get(name, ()):
-            self._endings.end_first(record)
+        for old in stock.rest.get(name, ()):
+            self._endings.end_first(old)
         record = stock.lives.get(name)
         if record is None:
             return

@@ -7,18 +7,18 @@ next finds the next one or waits for it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from stepwarden_proto.page import INVITATION
 
 from stepwarden.config import WorkerConfig
-from stepwarden.core.evidence import Exit
 from stepwarden.daemon.life import Life
-from stepwarden.daemon.runners import ATTACH
+from stepwarden.daemon.runners import ATTACH, Runner
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.users import user_of
@@ -26,28 +26,31 @@ from stepwarden.edge.users import user_of
 AWAITED = "waits for its agent: something else starts it"
 
 
-class AttachRunner:
-    """`home`: below which the directories of attached workers lie. `target`: where agents beat."""
+class AttachRunner(Runner):
+    """`home`: below which the directories of attached workers lie.
+
+    `target_for`: where the agents of a user's processes beat to.
+    """
 
     kind = ATTACH
 
-    def __init__(self, home: Path, target: str) -> None:
+    def __init__(self, home: Path, target_for: Callable[[int], str]) -> None:
         self._home = home
-        self._target = target
-
-    def reserve(self, life: Life, config: WorkerConfig) -> None:
-        """Nothing is known of it."""
+        self._target_for = target_for
 
     async def start(
-        self, life: Life, config: WorkerConfig, environment: Mapping[str, str]
+        self,
+        life: Life,
+        config: WorkerConfig,
+        environment: Mapping[str, str],  # noqa: ARG002 - it has its own
     ) -> Begun:
         """Leave the invitation; nothing runs yet, for all we know."""
         assert config.attach is not None
-        owner = user_of(config.attach.expect_user)
+        owner = await asyncio.to_thread(user_of, config.attach.expect_user)
         invitation = {
             "worker": life.worker,
             "incarnation": life.name,
-            "target": self._target,
+            "target": self._target_for(owner.uid),
             "token": life.token,
             "page_dir": str(life.page_dir),
             "interval": config.heartbeat_interval,
@@ -63,18 +66,14 @@ class AttachRunner:
         life.held = AWAITED
         return Begun(None)
 
-    async def exit_of(self, life: Life) -> Exit | None:
-        """Nobody but its parent knows."""
-        return None
-
-    async def before_burial(self, life: Life, config: WorkerConfig) -> None:
+    async def before_burial(
+        self,
+        life: Life,
+        config: WorkerConfig,  # noqa: ARG002
+    ) -> None:
         """Take the invitation away: what comes now belongs to the next life."""
         with suppress(OSError):
             (self._home / life.worker / INVITATION).unlink()
-
-    async def tidy(self, unit: str) -> str:
-        """Nothing is left to let go of."""
-        return ""
 
 
 def _write(path: Path, text: str, uid: int, gid: int) -> None:

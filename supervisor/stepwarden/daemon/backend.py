@@ -16,7 +16,7 @@ from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.daemon.loop import VerdictLoop
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
-from stepwarden.edge.journal import Journal
+from stepwarden.edge.state_store import StateStore
 from stepwarden.edge.views import Explanation, RankView, RecordedEvent, WorkerView
 from stepwarden.errors import ActionFailedError
 
@@ -29,13 +29,13 @@ class Backend:
         units: Mapping[str, Unit],
         loop: VerdictLoop,
         reporter: Reporter,
-        journal: Journal,
+        store: StateStore,
         clock: Clock,
     ) -> None:
         self._units = units
         self._loop = loop
         self._reporter = reporter
-        self._journal = journal
+        self._store = store
         self._clock = clock
         self.closed = "starting; it takes no commands yet"
 
@@ -79,7 +79,7 @@ class Backend:
 
     def recent(self, limit: int, worker: str) -> Sequence[RecordedEvent]:
         """The newest events, oldest first."""
-        return self._journal.recent(limit, worker)
+        return self._store.journal.recent(limit, worker)
 
     def loop_age(self) -> float:
         """Seconds since the verdict loop last turned."""

@@ -10,7 +10,7 @@ from stepwarden.clock import Clock
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
 from stepwarden.daemon.families import Families
-from stepwarden.daemon.runners import Runners
+from stepwarden.daemon.runners import Runners, RunnerTrouble
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.burial import bury
 from stepwarden.edge.family import Family
@@ -99,9 +99,10 @@ class Endings:
             remove_page_dir(directory)
         if directory.parent != self._page_home:
             remove_page_home(directory.parent)
-        trouble = await self._runners.tidy(record.runner, record.unit)
-        if trouble:
-            self._note(Event(Kind.BURIAL, trouble, record.worker))
+        try:
+            await self._runners.tidy(record.runner, record.unit)
+        except RunnerTrouble as trouble:
+            self._note(Event(Kind.BURIAL, str(trouble), record.worker))
         await self._store.forget_life(record.incarnation)
 
     async def _end(

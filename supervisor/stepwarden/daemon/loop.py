@@ -12,11 +12,14 @@ from stepwarden.core import turn as core
 from stepwarden.core.awareness import Awareness
 from stepwarden.core.deadline import Deadline, earliest, elapsed
 from stepwarden.core.event import Event, Kind
-from stepwarden.core.lifecycle import LIVE
+from stepwarden.core.lifecycle import LIVE, State
 from stepwarden.core.sentences import seconds
 from stepwarden.core.worker import Outcome
 from stepwarden.daemon import gather
 from stepwarden.daemon.act import Actor
+from stepwarden.daemon.grouping import Groups
+from stepwarden.daemon.holding import Holds
+from stepwarden.daemon.keeping import Keeper
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.process_table import ProcessTable
@@ -44,9 +47,15 @@ class VerdictLoop:
         actor: Actor,
         reporter: Reporter,
         snapshots: Snapshots,
+        keeper: Keeper,
+        holds: Holds,
+        groups: Groups,
         clock: Clock,
     ) -> None:
         self._units = units
+        self._keeper = keeper
+        self._holds = holds
+        self._groups = groups
         self._actor = actor
         self._reporter = reporter
         self._snapshots = snapshots
@@ -77,7 +86,7 @@ class VerdictLoop:
             now = self._clock.monotonic()
             self._poked.clear()
             # An exit whose signal is still under way, or was lost in a flood of others.
-            self._actor.reaper.reap()
+            self._actor.exits.reaper.reap()
             self._turn(now)
             self._reporter.turned(now)
             wake = self._next_wake(now)
@@ -134,9 +143,9 @@ class VerdictLoop:
     def _turn_unit(self, unit: Unit, table: ProcessTable | None, now: float) -> ProcessTable | None:
         unit.dirty = False
         life = unit.life
-        live = life is not None and unit.state.lifecycle in LIVE
-        if life is not None and live:
+        if life is not None and _looked_at(unit):
             gather.read_pages(life, self._actor.watch, now)
+            self._actor.note_arrival(unit, life, now)
             self._reporter.events(gather.arrivals(life), now)
             if self._family_due(unit, now):
                 table = table or self._scan(now)
@@ -171,14 +180,17 @@ class VerdictLoop:
         """Take an outcome over: state, actions, events."""
         changed = outcome.state is not unit.state
         unit.state = outcome.state
+        self._keeper.note(unit.state)
         for action in outcome.actions:
             self._actor.take(unit, action, now)
         self._reporter.events(outcome.events, now)
         if outcome.events or (changed and unit.state.lifecycle not in LIVE):
             self._reporter.changed()
+            self._holds.changed()
         if unit.state.lifecycle not in LIVE:
             unit.clocks = ()
         unit.wake = core.next_wake(unit.state, unit.policy, unit.clocks, self._awareness, now)
+        self._groups.follow(unit, outcome, self.apply, now)
 
     def look(self, unit: Unit, now: float) -> None:
         """Bring what is known of a worker up to date for somebody who asks; judge nothing."""
@@ -206,3 +218,9 @@ class VerdictLoop:
         if wake.at is None or floor.at is None:
             return self._full_at
         return replace(wake, at=max(wake.at, floor.at))
+
+
+def _looked_at(unit: Unit) -> bool:
+    """A live worker, and an attached one that failed to come: it may come yet."""
+    lifecycle = unit.state.lifecycle
+    return lifecycle in LIVE or (unit.policy.attached and lifecycle is State.FAILED)

@@ -1,4 +1,4 @@
-"""Puts the daemon together, runs it, and takes it apart again.
+"""Runs the daemon: opens what it has, takes over what it finds, serves, and ends as it was told.
 
 Order matters at both ends. Nothing is bound before the state directory's lock is ours, no worker
 is started before every listener is bound, and READY is said when all answer. At the end health
@@ -8,47 +8,32 @@ says NOT_SERVING before the first worker is told to stop.
 from __future__ import annotations
 
 import asyncio
-import os
+import random
 import signal
-import sys
-from collections.abc import Sequence
 
 from stepwarden import __version__
 from stepwarden.clock import Clock, SystemClock
 from stepwarden.config import Config
 from stepwarden.core.commands import end_with_daemon
+from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Event, Kind
-from stepwarden.core.heartbeat import BeatFacts
-from stepwarden.core.lifecycle import RESTING
-from stepwarden.core.resume import Found, resume
-from stepwarden.core.worker import WorkerState
-from stepwarden.daemon import gather
-from stepwarden.daemon.act import Actor, Surroundings
-from stepwarden.daemon.backend import Backend
+from stepwarden.core.lifecycle import RESTING, State
+from stepwarden.core.memory import Kept
+from stepwarden.core.resume import resume
+from stepwarden.daemon.adoption import Stock, take_stock, with_strays
+from stepwarden.daemon.assembly import Machine, make_reports
 from stepwarden.daemon.endings import KILL_WAIT_SECONDS
-from stepwarden.daemon.logs import make_logger
-from stepwarden.daemon.loop import VerdictLoop
-from stepwarden.daemon.report import Reporter
+from stepwarden.daemon.leaving import Farewell, farewell
 from stepwarden.daemon.unit import Unit
-from stepwarden.edge.admin_service import AdminServer
-from stepwarden.edge.agent_service import Admission, AgentServer, Refusal
-from stepwarden.edge.descriptors import raise_limit
-from stepwarden.edge.health_service import HealthServer
+from stepwarden.edge.agent_service import Refusal
+from stepwarden.edge.cgroup import remove_home
 from stepwarden.edge.instance_lock import InstanceLock
-from stepwarden.edge.journal import Journal
-from stepwarden.edge.launcher import Launcher
-from stepwarden.edge.life_records import LifeRecords
-from stepwarden.edge.listen import Target, UnixTarget, ensure_directory, group_id, parse_target
-from stepwarden.edge.log_writer import LogWriter
-from stepwarden.edge.page_home import (
-    forget_page_home,
-    make_page_home,
-    note_page_home,
-    remove_page_home,
-)
-from stepwarden.edge.snapshots import Snapshots
-from stepwarden.edge.systemd import Notifier, strip
+from stepwarden.edge.listen import ensure_directory
+from stepwarden.edge.page_home import forget_page_home, remove_page_home
+from stepwarden.edge.state_records import LifeRecord
+from stepwarden.edge.strays import find_strays
 from stepwarden.errors import ExitCode
+from stepwarden.waiting import wait
 
 
 def run(config: Config) -> ExitCode:
@@ -64,51 +49,17 @@ def run(config: Config) -> ExitCode:
 
 
 class Daemon:
-    """All parts of one running supervisor."""
+    """One running supervisor."""
 
     def __init__(self, config: Config, clock: Clock) -> None:
-        settings = config.supervisor
         self._config = config
         self._clock = clock
-        ensure_directory(settings.runtime_dir, 0o755)
-        self._page_home = make_page_home(settings.runtime_dir)
-        self._page_home_note = settings.state_dir / "page-homes"
-        note_page_home(self._page_home_note, self._page_home)
-        self._log_writer = LogWriter(sys.stderr)
-        self._log = make_logger(settings.log_format, settings.log_level, self._log_writer, clock)
-        self._notifier = Notifier.from_env(os.environ)
-        self._journal = Journal(settings.state_dir / "journal.sqlite")
-        self._health = HealthServer(
-            _targets(settings.health_listen, "supervisor.health.listen"), clock
-        )
-        self._reporter = Reporter(self._journal, self._health, self._notifier, clock, self._log)
-        group = group_id(settings.socket_group)
-        agent_socket = UnixTarget(settings.agent_socket, settings.socket_mode, group, _key("agent"))
-        admin_socket = UnixTarget(settings.admin_socket, settings.socket_mode, group, _key("admin"))
-        self._agents = AgentServer(
-            [agent_socket, *_targets(settings.agent_listen, "supervisor.agent_listen")],
-            self._admit,
-            self._on_beat,
-            clock,
-            on_refused=self._on_refused,
-        )
-        limit = raise_limit()
-        around = Surroundings(str(agent_socket), self._page_home, strip(os.environ), limit)
-        records = LifeRecords(settings.state_dir / "lives")
-        self._launcher = Launcher(clock)
-        snapshots = Snapshots(clock)
-        self._actor = Actor(self._launcher, records, around, snapshots, clock, self._reporter.note)
-        now = clock.monotonic()
-        self._units = {
-            name: Unit(worker, WorkerState(name, since=now))
-            for name, worker in config.workers.items()
-        }
-        self._loop = VerdictLoop(self._units, self._actor, self._reporter, snapshots, clock)
-        self._backend = Backend(self._units, self._loop, self._reporter, self._journal, clock)
-        self._admin = AdminServer(admin_socket, self._backend, clock, self._health.table)
-        self._reporter.attach(self._units, self._admin.publish)
-        self._actor.attach(self._loop, self._units)
+        ensure_directory(config.supervisor.runtime_dir, 0o755)
+        self._reports = make_reports(config, clock)
+        self._machine = Machine(config, self._reports, clock)
+        self._agents = self._machine.make_agent_server(self._on_refused)
         self._stop_asked = asyncio.Event()
+        self._signal = 0
         self._served = False
 
     async def run(self) -> ExitCode:
@@ -117,97 +68,145 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             # A closed terminal ends it as Ctrl-C does; under nohup it stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, self._stop_asked.set)
+                loop.add_signal_handler(number, self._asked, number)
         try:
             await self._start()
-            turning = loop.create_task(self._loop.run())
+            turning = loop.create_task(self._machine.loop.run())
             stopping = loop.create_task(self._stop_asked.wait())
             await asyncio.wait({turning, stopping}, return_when=asyncio.FIRST_COMPLETED)
             crashed = turning.done()
             if crashed:
-                self._log.critical("the verdict loop ended", exc_info=turning.exception())
+                self._reports.reporter.crashed(turning.exception())
             await self._stop(turning)
             return ExitCode.INTERNAL if crashed else ExitCode.OK
         finally:
             await self._close()
 
+    def _asked(self, number: int) -> None:
+        self._signal = self._signal or number
+        self._stop_asked.set()
+
+    # The start
+
     async def _start(self) -> None:
-        inherited = self._actor.inherit()
-        self._actor.reaper.start()
-        await self._launcher.start()
-        self._health.start()
+        machine, reports = self._machine, self._reports
+        machine.actor.exits.reaper.start()
+        await machine.host.open(machine.runners)
+        await machine.launcher.start()
+        reports.health.start()
         await self._agents.start()
-        await self._admin.start()
-        now = self._clock.monotonic()
-        for name, unit in self._units.items():
-            last = max(self._journal.incarnations.get(name, 0), inherited.get(name, 0))
-            left = Found.REST if name in inherited else Found.NOTHING
-            outcome = resume(unit.policy, now, found=left, incarnation=last)
-            self._loop.apply(unit, outcome, now)
-        self._backend.closed = ""
-        self._reporter.turned(now)
-        self._notifier.ready()
-        text = (
-            f"stepwarden {__version__} serves {len(self._units)} workers from {self._config.path}"
-        )
-        self._reporter.note(Event(Kind.DAEMON, text))
+        await machine.admin.start()
+        await self._take_over()
+        machine.backend.closed = ""
+        reports.reporter.turned(self._clock.monotonic())
+        reports.notifier.ready()
+        text = f"stepwarden {__version__} serves {len(machine.units)} workers"
+        reports.reporter.note(Event(Kind.DAEMON, f"{text} from {self._config.path}"))
         self._served = True
 
+    async def _take_over(self) -> None:
+        """Go on where an earlier daemon left off, or begin."""
+        machine = self._machine
+        recalled = {name: machine.keeper.recall(name) for name in machine.units}
+        kept = {name: told if same else None for name, (told, same) in recalled.items()}
+        stock = take_stock(await self._records(), machine.units, kept)
+        for record in stock.nobodys:
+            task = machine.tasks.start(machine.endings.bury_nobodys(record))
+            machine.starter.nobodys.append(task)
+        for unit in machine.units.values():
+            await machine.adoption.prepare(stock, unit)
+        for name, unit in machine.units.items():
+            self._resume(unit, stock, *recalled[name])
+        machine.groups.recall()
+
+    async def _records(self) -> list[LifeRecord]:
+        machine = self._machine
+        targets = {str(target) for target in machine.sockets.agents}
+        table = machine.snapshots.table(self._clock.monotonic())
+        strays = await asyncio.to_thread(find_strays, targets, table)
+        leftovers = await machine.host.leftovers()
+        return with_strays(with_strays(machine.store.lives(), leftovers), strays)
+
+    def _resume(self, unit: Unit, stock: Stock, kept: Kept | None, same_boot: bool) -> None:
+        name = unit.config.name
+        told = self._machine.store.journal.incarnations.get(name, 0)
+        outcome = resume(
+            unit.policy,
+            self._clock.monotonic(),
+            kept,
+            stock.found(name),
+            same_boot=same_boot,
+            incarnation=max(told, stock.highest(name)),
+            spread=random.uniform(-1.0, 1.0),
+        )
+        self._machine.loop.apply(unit, outcome, self._clock.monotonic())
+
+    # The end
+
     async def _stop(self, turning: asyncio.Task[None]) -> None:
-        """Everybody is told to stop at once; each has its own grace."""
-        self._notifier.stopping()
-        self._health.drain()
-        self._backend.closed = "stopping; it takes no commands any more"
-        self._reporter.note(Event(Kind.DAEMON, "stopping; every worker is told to stop"))
-        longest = max((u.config.stop_grace for u in self._units.values()), default=0.0)
-        self._notifier.extend_timeout(longest + 2 * KILL_WAIT_SECONDS)
+        """Everybody who is not left alone is told to stop at once; each has its own grace."""
+        machine, reports = self._machine, self._reports
+        machine.backend.closed = "stopping; it takes no commands any more"
+        reports.health.drain()
+        reports.notifier.stopping()
+        job = await machine.host.job()
+        settings = self._config.supervisor
+        goodbye = farewell(settings.on_exit, self._signal, job, machine.host.in_service)
+        ending = [unit for unit in machine.units.values() if not _left(unit, goodbye)]
+        self._tell_farewell(goodbye, len(machine.units) - len(ending))
+        reports.notifier.extend_timeout(self._longest(ending))
         now = self._clock.monotonic()
-        for unit in self._units.values():
-            told = end_with_daemon(unit.state, now)
-            self._loop.apply(unit, told, now)
-        while not self._all_rest():
-            await self._reporter.next_change()
-        self._loop.stop()
+        for unit in ending:
+            machine.loop.apply(unit, end_with_daemon(unit.state, now), now)
+        limit = Deadline.after(now, self._longest(ending))
+        while not all(unit.state.lifecycle in RESTING for unit in ending):
+            try:
+                await wait(reports.reporter.next_change(), limit, self._clock)
+            except TimeoutError:
+                break  # what hangs in the kernel is on record; the next daemon goes on with it
+        machine.loop.stop()
         await asyncio.wait({turning})
 
-    def _all_rest(self) -> bool:
-        return all(unit.state.lifecycle in RESTING for unit in self._units.values())
+    def _longest(self, ending: list[Unit]) -> float:
+        """Seconds that the slowest of them may take in all."""
+        graces = [0.0]
+        for unit in ending:
+            command = unit.config.stop_command
+            graces.append(unit.config.stop_grace + (command.timeout if command else 0.0))
+        return max(graces) + 2 * KILL_WAIT_SECONDS
+
+    def _tell_farewell(self, goodbye: Farewell, left: int) -> None:
+        text = f"stopping ({goodbye.why}); "
+        text += f"{left} workers live on and will be adopted" if left else "every worker is stopped"
+        self._reports.reporter.note(Event(Kind.DAEMON, text))
 
     async def _close(self) -> None:
-        await self._admin.stop()
+        machine, reports = self._machine, self._reports
+        await machine.admin.stop()
         await self._agents.stop()
-        await self._launcher.close()
-        self._health.shutdown()
-        self._actor.reaper.stop()
-        self._actor.close()
+        await machine.launcher.close()
+        await machine.host.close()
+        reports.health.shutdown()
+        machine.actor.exits.reaper.stop()
+        machine.actor.exits.close()
         if self._served:
-            self._reporter.note(Event(Kind.DAEMON, "stopped"))
-        self._journal.close()
-        remove_page_home(self._page_home)
-        if not self._page_home.exists():
-            forget_page_home(self._page_home_note, self._page_home)
-        self._notifier.close()
-        self._log_writer.close()
-
-    def _admit(self, token: str) -> Admission | None:
-        return self._actor.admit(token)
-
-    def _on_beat(self, worker: str, incarnation: str, facts: BeatFacts, now: float) -> None:
-        found = self._actor.life_of(worker, incarnation)
-        if found is None:
-            return
-        unit, life = found
-        if gather.take_beat(life, facts, now):
-            self._loop.poke(unit)
+            reports.reporter.note(Event(Kind.DAEMON, "stopped"))
+        reports.store.close()
+        if machine.cgroup_home is not None:
+            remove_home(machine.cgroup_home)
+        remove_page_home(machine.page_home)
+        if not machine.page_home.exists():
+            forget_page_home(machine.page_note, machine.page_home)
+        reports.notifier.close()
+        reports.log_writer.close()
 
     def _on_refused(self, refusal: Refusal) -> None:
         text = f"a message was not believed ({refusal.count} times): {refusal.reason}"
-        self._reporter.note(Event(Kind.REFUSED, text, refusal.worker, rank=refusal.rank))
+        event = Event(Kind.REFUSED, text, refusal.worker, rank=refusal.rank)
+        self._reports.reporter.note(event)
 
 
-def _targets(addresses: Sequence[str], key: str) -> list[Target]:
-    return [parse_target(address, key=key) for address in addresses]
-
-
-def _key(socket: str) -> str:
-    return f"supervisor.{socket}_socket or runtime_dir"
+def _left(unit: Unit, goodbye: Farewell) -> bool:
+    """Whether it goes on without us; one that is being ended is seen to its end first."""
+    living = unit.life is not None and unit.state.lifecycle is not State.STOPPING
+    return unit.life is not None and living and goodbye.leaves(unit.life)

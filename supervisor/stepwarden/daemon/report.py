@@ -86,6 +86,10 @@ class Reporter:
         self._notifier.watchdog()
         self._say_trouble()
 
+    def crashed(self, error: BaseException | None) -> None:
+        """The verdict loop itself has ended: the worst that can happen here."""
+        self._log.critical("the verdict loop ended", exc_info=error)
+
     def fault(self, worker: str, error: Exception, now: float) -> None:
         """A turn of one worker raised: a fault of ours that must not end the loop."""
         self._log.exception("fault", worker=worker, exc_info=error)

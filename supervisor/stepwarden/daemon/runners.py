@@ -1,20 +1,21 @@
 """How a life is run: the one interface that starting, ending and adopting stand on.
 
-    spawn     a child of ours, by the launcher
-    systemd   a transient service of its own
-    unit      a service that the operator wrote
-    attach    something else starts it; its agent tells
+spawn     a child of ours, by the launcher
+systemd   a transient service of its own
+unit      a service that the operator wrote
+attach    something else starts it; its agent tells
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Protocol
 
 from stepwarden.config import WorkerConfig
 from stepwarden.core.evidence import Exit
 from stepwarden.daemon.life import Life
 from stepwarden.edge.begun import Begun
+from stepwarden.edge.launcher import SpawnFailed
 
 SPAWN = "spawn"
 SYSTEMD = "systemd"
@@ -25,14 +26,19 @@ SURVIVORS = frozenset({SYSTEMD, UNIT, ATTACH})
 """Whose workers a service manager leaves alone when it ends the daemon and all of its children."""
 
 
-class Runner(Protocol):
-    """Runs lives of one kind."""
+class RunnerTrouble(Exception):
+    """What a runner could not let go of, in one line."""
 
-    kind: str
 
-    def reserve(self, life: Life, config: WorkerConfig) -> None:
+class Runner(ABC):
+    """Runs lives of one kind. What a kind has no use for does nothing."""
+
+    kind = ""
+
+    def reserve(self, life: Life) -> None:
         """Fill in what of the life is known before it is started, for its note."""
 
+    @abstractmethod
     async def start(
         self, life: Life, config: WorkerConfig, environment: Mapping[str, str]
     ) -> Begun:
@@ -44,17 +50,20 @@ class Runner(Protocol):
     async def before_burial(self, life: Life, config: WorkerConfig) -> None:
         """What is to be done before its processes are ended one by one. Never raises."""
 
-    async def tidy(self, unit: str) -> str:
-        """Every process is gone: let go of what a life held besides; "" or what is in the way."""
+    async def tidy(self, unit: str) -> None:
+        """Every process is gone: let go of what a life held besides. Raises RunnerTrouble."""
 
 
 class Runners:
-    """All runners by kind, and which of them runs a worker."""
+    """All runners by kind, and which of them runs a worker.
 
-    def __init__(self, known: Mapping[str, Runner], preferred: str) -> None:
-        """`preferred`: the kind that `runner: auto` means here, spawn or systemd."""
+    `preferred`: the kind that `runner: auto` means here. `refusals`: why a kind cannot be had.
+    """
+
+    def __init__(self, known: Mapping[str, Runner]) -> None:
         self._known = known
-        self.preferred = preferred
+        self.preferred = SPAWN
+        self.refusals: dict[str, str] = {}
 
     def kind_for(self, config: WorkerConfig) -> str:
         """The kind that runs this worker's next life."""
@@ -64,14 +73,19 @@ class Runners:
             return ATTACH
         return self.preferred if config.runner == "auto" else config.runner
 
-    def by_kind(self, kind: str) -> Runner | None:
-        """The runner of a kind; None where this host has none of it."""
-        return self._known.get(kind)
+    def by_kind(self, kind: str) -> Runner:
+        """The runner of a kind; SpawnFailed, with the reason, where this host has none."""
+        if kind in self.refusals:
+            raise SpawnFailed(f"runner {kind} cannot be used: {self.refusals[kind]}")
+        if kind not in self._known:
+            raise SpawnFailed(f"there is no runner {kind!r}")
+        return self._known[kind]
 
-    async def tidy(self, kind: str, unit: str) -> str:
-        """Let go of what a life of this kind held besides its processes; "" or what is wrong."""
+    async def tidy(self, kind: str, unit: str) -> None:
+        """Let go of what a life of this kind held besides its processes. Raises RunnerTrouble."""
         runner = self._known.get(kind)
-        return await runner.tidy(unit) if runner is not None and unit else ""
+        if runner is not None and unit:
+            await runner.tidy(unit)
 
     async def exit_of(self, life: Life) -> Exit | None:
         """How the main process of a life ended; None where its runner cannot tell."""

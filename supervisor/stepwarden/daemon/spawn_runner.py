@@ -8,7 +8,7 @@ from pathlib import Path
 from stepwarden.config import WorkerConfig
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.daemon.life import Life
-from stepwarden.daemon.runners import SPAWN
+from stepwarden.daemon.runners import SPAWN, Runner
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.cgroup import make_cgroup
 from stepwarden.edge.launcher import Launcher, LaunchSpec
@@ -19,7 +19,7 @@ SPAWN_LIMIT_SECONDS = 10.0
 """A start whose exec takes longer (dead network path, locked file) has failed."""
 
 
-class SpawnRunner:
+class SpawnRunner(Runner):
     """`cgroups`: below which groups may be made; None: there can be none.
 
     `descriptors`: how many a worker may hold open at first; None: as many as we. `on_log`: told of
@@ -42,7 +42,7 @@ class SpawnRunner:
         self._descriptors = descriptors
         self._on_log = on_log
 
-    def reserve(self, life: Life, config: WorkerConfig) -> None:
+    def reserve(self, life: Life) -> None:
         """Its control group, by the name of the life."""
         group = None if self._cgroups is None else make_cgroup(self._cgroups, life.name)
         life.cgroup = "" if group is None else str(group.path)
@@ -98,10 +98,3 @@ class SpawnRunner:
     async def exit_of(self, life: Life) -> Exit | None:
         """What the reaper knows, where it was our child."""
         return None if life.main is None else self._reaper.exit_of(life.main)
-
-    async def before_burial(self, life: Life, config: WorkerConfig) -> None:
-        """Nothing: its processes are ended one by one."""
-
-    async def tidy(self, unit: str) -> str:
-        """Nothing: its control group went with the burial."""
-        return ""

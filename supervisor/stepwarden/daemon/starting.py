@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from stepwarden_proto import page
@@ -15,13 +14,11 @@ from stepwarden.config import ConfigError, WorkerConfig
 from stepwarden.config.expand import at_start
 from stepwarden.config.settings import ReleaseGate as GateSettings
 from stepwarden.config.settings import ShortCommand
-from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
-from stepwarden.core.sentences import seconds
 from stepwarden.daemon.holding import Holds
 from stepwarden.daemon.life import Life
-from stepwarden.daemon.runners import SPAWN, SYSTEMD, Runner, Runners
+from stepwarden.daemon.runners import Runner, Runners
 from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.watching import Watching
 from stepwarden.edge.begun import Begun
@@ -55,7 +52,7 @@ class Surroundings:
 class Starter:
     """Takes lives from their begin to a running process.
 
-    `born`: told when it runs. `poke`: makes the loop look.
+    `born`: told when it runs. `poke`: makes the loop look. `going_down`: whether the host is.
     """
 
     def __init__(
@@ -70,6 +67,7 @@ class Starter:
         note: Callable[[Event], None],
         born: Callable[[Unit, Life, Begun], None],
         poke: Callable[[Unit], None],
+        going_down: Callable[[], Awaitable[bool]],
     ) -> None:
         self._runners = runners
         self._store = store
@@ -81,15 +79,16 @@ class Starter:
         self._note = note
         self._born = born
         self._poke = poke
+        self._going_down = going_down
         self.nobodys: list[asyncio.Task[None]] = []
-        """Lives of workers that the configuration no longer names; nothing starts before they end."""
+        """Lives of workers that the configuration no longer names; all starts wait for their end."""
 
     async def start(self, unit: Unit, life: Life) -> None:
         """Start it; whatever goes wrong is in the life, as `spawn_error` or `shut`."""
         try:
             waited = await self._wait_for_turn(unit, life)
             config = at_start(unit.config, self._around.environ)
-            runner = self._runner(life)
+            runner = self._runners.by_kind(life.runner)
             waited |= await self._before(config, life, unit)
             if not life.shut:
                 await self._launch(unit, life, config, runner, waited)
@@ -97,12 +96,6 @@ class Starter:
             life.spawn_error = " ".join(str(error).split())
         life.held = life.held if life.main is None and not life.spawn_error else ""
         self._poke(unit)
-
-    def _runner(self, life: Life) -> Runner:
-        runner = self._runners.by_kind(life.runner)
-        if runner is None:
-            raise SpawnFailed(f"this host has no runner {life.runner}")
-        return runner
 
     def watch(self, unit: Unit, life: Life, config: WorkerConfig) -> None:
         """Look at a life that runs from outside, as its configuration says."""
@@ -184,9 +177,11 @@ class Starter:
         life.held = ""
         if waited:
             life.began_at = self._clock.monotonic()
+        if await self._going_down():
+            raise SpawnFailed("the host is going down; nothing is started any more")
         owner = await asyncio.to_thread(_owner, config)  # the user database may be far away
         make_page_dir(life.page_dir, owner.uid, owner.gid)
-        runner.reserve(life, config)
+        runner.reserve(life)
         await self.write_down(life)
         begun = await runner.start(life, config, self._own_environment(life, config, owner))
         self._born(unit, life, begun)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from stepwarden.config import WorkerConfig
 from stepwarden.core.evidence import Exit
 from stepwarden.daemon.life import Life
-from stepwarden.daemon.runners import SYSTEMD, UNIT
+from stepwarden.daemon.runners import SYSTEMD, UNIT, Runner, RunnerTrouble
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.dbus_link import BusError
 from stepwarden.edge.transient_units import TransientSpec, TransientUnits
@@ -22,7 +22,7 @@ UNIT_START_LIMIT_SECONDS = 300.0
 """A unit of the operator's may notify when it is ready; its own TimeoutStartSec= is tighter."""
 
 
-class SystemdRunner:
+class SystemdRunner(Runner):
     """Each life in a transient service of its own."""
 
     kind = SYSTEMD
@@ -30,7 +30,7 @@ class SystemdRunner:
     def __init__(self, units: TransientUnits) -> None:
         self._units = units
 
-    def reserve(self, life: Life, config: WorkerConfig) -> None:
+    def reserve(self, life: Life) -> None:
         """The name of its unit."""
         with suppress(ValueError):
             life.unit = unit_name(life.name)
@@ -68,19 +68,17 @@ class SystemdRunner:
         except BusError:
             return None
 
-    async def before_burial(self, life: Life, config: WorkerConfig) -> None:
-        """Nothing: its processes are ended one by one."""
-
-    async def tidy(self, unit: str) -> str:
+    async def tidy(self, unit: str) -> None:
         """Have systemd forget the unit."""
         try:
             forgotten = await self._units.tidy(unit)
         except BusError as error:
-            return f"systemd does not forget unit {unit}: {error}"
-        return "" if forgotten else f"systemd does not forget unit {unit}: it is busy"
+            raise RunnerTrouble(f"systemd does not forget unit {unit}: {error}") from None
+        if not forgotten:
+            raise RunnerTrouble(f"systemd does not forget unit {unit}: it is busy")
 
 
-class UnitRunner:
+class UnitRunner(Runner):
     """Each life is a run of the operator's own service."""
 
     kind = UNIT
@@ -88,14 +86,14 @@ class UnitRunner:
     def __init__(self, units: UnitWorkers) -> None:
         self._units = units
 
-    def reserve(self, life: Life, config: WorkerConfig) -> None:
-        """The name of its unit."""
-        life.unit = config.unit or ""
-
     async def start(
-        self, life: Life, config: WorkerConfig, environment: Mapping[str, str]
+        self,
+        life: Life,
+        config: WorkerConfig,
+        environment: Mapping[str, str],  # noqa: ARG002 - it has its own
     ) -> Begun:
-        """Start the unit; its environment is its own."""
+        """Start the unit."""
+        life.unit = config.unit or ""
         return await self._units.start(life.unit, UNIT_START_LIMIT_SECONDS)
 
     async def exit_of(self, life: Life) -> Exit | None:
@@ -109,7 +107,3 @@ class UnitRunner:
         """Let systemd stop it as its file says; what is left then is ended like any other tree."""
         with suppress(BusError):
             await self._units.stop(life.unit, config.stop_grace)
-
-    async def tidy(self, unit: str) -> str:
-        """Nothing: the unit is the operator's."""
-        return ""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine
 
 from stepwarden.clock import Clock
 from stepwarden.config import WorkerConfig
+from stepwarden.config.fields import split_address
 from stepwarden.config.settings import ReadyProbe as ProbeSettings
 from stepwarden.core.event import Event, Kind
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.unit import Unit
-from stepwarden.config.fields import split_address
 from stepwarden.edge.http_get import parse_url
 from stepwarden.edge.launcher import LaunchSpec
 from stepwarden.edge.progress_counter import ProgressCounter, ProgressRunner, ProgressTarget
@@ -104,7 +104,7 @@ def _target(config: WorkerConfig, settings: ProbeSettings, launch: Launch) -> Ta
     match settings.kind:
         case "tcp":
             host, port = split_address(settings.target)
-            return TcpTarget(host, port)
+            return TcpTarget(host.strip("[]"), int(port))
         case "http":
             return HttpTarget(parse_url(settings.target), settings.status)
         case "grpc":

@@ -39,13 +39,14 @@ class PortServer(Protocol):
 class UnixTarget:
     """A unix socket: its path, exact mode, and group id (None: the daemon's own group).
 
-    `key`: what of the configuration names it, for errors.
+    `key`: what of the configuration names it, for errors. `owner`: its user id; None: the daemon.
     """
 
     path: Path
     mode: int = 0o600
     group: int | None = None
     key: str = field(default="", compare=False)
+    owner: int | None = None
 
     def __str__(self) -> str:
         return f"unix:{self.path}"
@@ -176,8 +177,9 @@ def _listen_unix(server: PortServer, target: UnixTarget) -> Listening:
         # Bound through the descriptor, the private name may be longer than a socket path.
         server.add_insecure_port(f"unix:/proc/self/fd/{directory_fd}/s")
         hidden = Path(private) / "s"
-        if target.group is not None:
-            os.chown(hidden, -1, target.group)
+        if target.group is not None or target.owner is not None:
+            owner, group = target.owner, target.group
+            os.chown(hidden, -1 if owner is None else owner, -1 if group is None else group)
         hidden.chmod(target.mode)
         # A link, unlike a rename, replaces nothing that appeared there in the meantime.
         os.link(hidden, target.path)

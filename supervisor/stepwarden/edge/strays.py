@@ -20,7 +20,7 @@ from stepwarden.edge.state_records import LifeRecord
 _MOST_BYTES = 1 << 20
 
 
-def find_strays(targets: Collection[str], table: ProcessTable, runner: str) -> list[LifeRecord]:
+def find_strays(targets: Collection[str], table: ProcessTable) -> list[LifeRecord]:
     """One record for each life whose processes beat to one of `targets`.
 
     Reads /proc of every process: for the start of the daemon only, and in a thread.
@@ -32,7 +32,7 @@ def find_strays(targets: Collection[str], table: ProcessTable, runner: str) -> l
         marks = marks_of(entry.process)
         if marks.get(page.ENV_TARGET) in targets and marks.get(page.ENV_INCARNATION):
             marked.setdefault(marks[page.ENV_INCARNATION], []).append((entry, marks))
-    return [_record(found, runner) for found in marked.values()]
+    return [_record(found) for found in marked.values()]
 
 
 def marks_of(process: ProcessId) -> dict[str, str]:
@@ -50,7 +50,7 @@ def marks_of(process: ProcessId) -> dict[str, str]:
     return marks
 
 
-def _record(found: list[tuple[Proc, dict[str, str]]], runner: str) -> LifeRecord:
+def _record(found: list[tuple[Proc, dict[str, str]]]) -> LifeRecord:
     pids = {entry.pid for entry, _ in found}
     roots = [item for item in found if item[0].ppid not in pids] or found
     entry, marks = min(roots, key=lambda item: (item[0].start_ticks, item[0].pid))
@@ -58,7 +58,7 @@ def _record(found: list[tuple[Proc, dict[str, str]]], runner: str) -> LifeRecord
         marks.get(page.ENV_WORKER, ""),
         marks[page.ENV_INCARNATION],
         this_host().boot,
-        runner,
+        "spawn",
         marks.get(page.ENV_PAGE_DIR, ""),
         marks.get(page.ENV_TOKEN, ""),
         0.0,

@@ -108,7 +108,7 @@ class TransientUnits:
         self._bus = bus
         self._files = EnvironmentFiles(runtime_dir)
         self._owner = owner
-        self._after = after
+        self.after = after
         self._clock = SystemClock() if clock is None else clock
         self._undoing: set[asyncio.Task[bool]] = set()
 
@@ -304,8 +304,8 @@ class TransientUnits:
         # The group of the unit itself is removed within a millisecond of its last process; that of
         # its slice stays until it is tidied, and counts for all below it.
         place: list[Property] = [("Slice", ("s", slice_of(unit_name(spec.incarnation))))]
-        if self._after is not None:
-            place.append(("After", ("as", [self._after])))
+        if self.after is not None:
+            place.append(("After", ("as", [self.after])))
         if spec.delegate:
             place.append(("Delegate", ("b", True)))
         return place

@@ -1,0 +1,197 @@
+"""Puts the parts of the daemon together; nothing here runs yet."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from stepwarden.clock import Clock
+from stepwarden.config import Config, GroupConfig, WorkerConfig
+from stepwarden.core.evidence import Exit
+from stepwarden.core.groups import GroupPolicy, OnDead
+from stepwarden.core.heartbeat import BeatFacts
+from stepwarden.core.worker import WorkerState
+from stepwarden.daemon import gather
+from stepwarden.daemon.act import Actor
+from stepwarden.daemon.adoption import Adoption
+from stepwarden.daemon.attach_runner import AttachRunner
+from stepwarden.daemon.backend import Backend
+from stepwarden.daemon.endings import Endings
+from stepwarden.daemon.exits import Exits
+from stepwarden.daemon.families import Families
+from stepwarden.daemon.grouping import Groups
+from stepwarden.daemon.holding import Holds
+from stepwarden.daemon.host_services import HostServices
+from stepwarden.daemon.keeping import Keeper
+from stepwarden.daemon.life import Life
+from stepwarden.daemon.logs import make_logger
+from stepwarden.daemon.loop import VerdictLoop
+from stepwarden.daemon.report import Reporter
+from stepwarden.daemon.runners import ATTACH, SPAWN, SYSTEMD, UNIT, Runners
+from stepwarden.daemon.sockets import Sockets, targets
+from stepwarden.daemon.spawn_runner import SpawnRunner
+from stepwarden.daemon.starting import Starter, Surroundings
+from stepwarden.daemon.systemd_runner import SystemdRunner, UnitRunner
+from stepwarden.daemon.tasks import Tasks
+from stepwarden.daemon.unit import Unit
+from stepwarden.daemon.watching import Watching
+from stepwarden.edge.admin_service import AdminServer
+from stepwarden.edge.agent_service import AgentServer, Refusal
+from stepwarden.edge.cgroup import make_home
+from stepwarden.edge.descriptors import raise_limit
+from stepwarden.edge.health_service import HealthServer
+from stepwarden.edge.launcher import Launcher
+from stepwarden.edge.log_writer import LogWriter
+from stepwarden.edge.page_home import make_page_home, note_page_home
+from stepwarden.edge.reaper import Reaper
+from stepwarden.edge.short_command import short_runner
+from stepwarden.edge.snapshots import Snapshots
+from stepwarden.edge.state_store import StateStore
+from stepwarden.edge.systemd import Notifier, strip
+
+
+@dataclass(slots=True)
+class Reports:
+    """Where everything is told: history, log, health, the service manager."""
+
+    log_writer: LogWriter
+    notifier: Notifier
+    store: StateStore
+    health: HealthServer
+    reporter: Reporter
+
+
+def make_reports(config: Config, clock: Clock) -> Reports:
+    """Open the log, the state and the health server's table."""
+    settings = config.supervisor
+    log_writer = LogWriter(sys.stderr)
+    log = make_logger(settings.log_format, settings.log_level, log_writer, clock)
+    notifier = Notifier.from_env(os.environ)
+    store = StateStore(settings.state_dir, settings.runtime_dir, clock)
+    health = HealthServer(targets(settings.health_listen, "supervisor.health.listen"), clock)
+    reporter = Reporter(store.journal, health, notifier, clock, log)
+    return Reports(log_writer, notifier, store, health, reporter)
+
+
+class Machine:
+    """The parts that judge and act, joined: units, runners, actor, loop, and who speaks to them."""
+
+    def __init__(self, config: Config, reports: Reports, clock: Clock) -> None:
+        settings, note = config.supervisor, reports.reporter.note
+        now = clock.monotonic()
+        self._clock = clock
+        self.sockets = Sockets(config)
+        self.page_home = make_page_home(settings.runtime_dir)
+        self.page_note = settings.state_dir / "page-homes"
+        note_page_home(self.page_note, self.page_home)
+        policies = [_group_policy(group) for group in config.groups.values()]
+        self.units = {
+            name: Unit(_grouped(worker, policies), WorkerState(name, since=now))
+            for name, worker in config.workers.items()
+        }
+        self.store, self.tasks = reports.store, Tasks(note)
+        self.launcher, snapshots = Launcher(clock), Snapshots(clock)
+        self.snapshots = snapshots
+        self.host = HostServices(settings, self.page_home, clock)
+        families = Families(self.units, self.store)
+        self.holds, self.groups = Holds(self.units, policies), Groups(self.units, policies)
+        self.keeper = Keeper(self.store)
+        exits = Exits(self.units, self._exit_of, self.tasks.start, self._poke, clock)
+        self.runners = self._make_runners(config, exits.reaper, families)
+        self.endings = Endings(
+            families, self.runners, self.store, snapshots, clock, note, self.page_home
+        )
+        run_short = short_runner(self.launcher, exits.reaper, clock)
+        watching = Watching(run_short, clock, note, self._poke, self.tasks.start)
+        self.actor = Actor(
+            self.units,
+            self.runners,
+            families,
+            self.endings,
+            exits,
+            watching,
+            self.tasks,
+            clock,
+            note,
+            self.page_home,
+        )
+        around = Surroundings(self.page_home, strip(os.environ), self.sockets.target_for)
+        self.starter = Starter(
+            self.runners,
+            self.store,
+            around,
+            self.holds,
+            watching,
+            run_short,
+            clock,
+            note,
+            self.actor.born,
+            self._poke,
+            self.host.going_down,
+        )
+        self.loop = VerdictLoop(
+            self.units,
+            self.actor,
+            reports.reporter,
+            snapshots,
+            self.keeper,
+            self.holds,
+            self.groups,
+            clock,
+        )
+        self.actor.attach(self.loop, self.starter)
+        self.adoption = Adoption(self.actor, self.endings, self.runners, note)
+        self.backend = Backend(self.units, self.loop, reports.reporter, self.store, clock)
+        self.admin = AdminServer(self.sockets.admin, self.backend, clock, reports.health.table)
+        reports.reporter.attach(self.units, self.admin.publish)
+
+    def make_agent_server(self, on_refused: Callable[[Refusal], None]) -> AgentServer:
+        """What takes the beats."""
+        return AgentServer(
+            self.sockets.agents,
+            self.actor.admit,
+            self._on_beat,
+            self._clock,
+            on_refused=on_refused,
+        )
+
+    def _make_runners(self, config: Config, reaper: Reaper, families: Families) -> Runners:
+        settings = config.supervisor
+        self.cgroup_home = make_home()
+        spawn = SpawnRunner(
+            self.launcher, reaper, self.cgroup_home, raise_limit(), families.note_log
+        )
+        attach = AttachRunner(settings.runtime_dir / "attach", self.sockets.target_for)
+        systemd = SystemdRunner(self.host.transient)
+        unit = UnitRunner(self.host.units)
+        return Runners({SPAWN: spawn, ATTACH: attach, SYSTEMD: systemd, UNIT: unit})
+
+    async def _exit_of(self, life: Life) -> Exit | None:
+        return await self.runners.exit_of(life)
+
+    def _poke(self, unit: Unit) -> None:
+        self.loop.poke(unit)
+
+    def _on_beat(self, worker: str, incarnation: str, facts: BeatFacts, now: float) -> None:
+        found = self.actor.life_of(worker, incarnation)
+        if found is None:
+            return
+        unit, life = found
+        if gather.take_beat(life, facts, now):
+            self.loop.poke(unit)
+
+
+def _group_policy(group: GroupConfig) -> GroupPolicy:
+    return GroupPolicy(group.name, group.members, OnDead(group.on_dead), group.restart)
+
+
+def _grouped(worker: WorkerConfig, policies: list[GroupPolicy]) -> WorkerConfig:
+    """A member of a group has the restart budget of its group; when it restarts stays its own."""
+    for policy in policies:
+        if worker.name in policy.members:
+            own = worker.policy.restart
+            restart = replace(policy.restart, on=own.on)
+            return replace(worker, policy=replace(worker.policy, restart=restart))
+    return worker

@@ -1,0 +1,64 @@
+"""Where agents and operators reach this daemon, and which user may use which socket.
+
+A worker that runs as another user gets an agent socket of its own user, so that no socket has to
+be open to all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from stepwarden.config import Config, WorkerConfig
+from stepwarden.edge.launcher import SpawnFailed
+from stepwarden.edge.listen import Target, UnixTarget, group_id, parse_target
+from stepwarden.edge.users import user_of
+
+
+class Sockets:
+    """Every address of this daemon."""
+
+    def __init__(self, config: Config) -> None:
+        settings = config.supervisor
+        group = group_id(settings.socket_group)
+        mode = settings.socket_mode
+        self.agent = UnixTarget(settings.agent_socket, mode, group, _key("agent"))
+        self.admin = UnixTarget(settings.admin_socket, mode, group, _key("admin"))
+        self._of_users = {
+            uid: UnixTarget(
+                _for_user(settings.agent_socket, uid), 0o600, None, _key("agent"), owner=uid
+            )
+            for uid in _other_users(config.workers.values())
+        }
+        tcp = targets(settings.agent_listen, "supervisor.agent_listen")
+        self.agents: list[Target] = [self.agent, *self._of_users.values(), *tcp]
+
+    def target_for(self, uid: int) -> str:
+        """Where an agent of this user beats to."""
+        return str(self._of_users.get(uid, self.agent))
+
+
+def targets(addresses: Sequence[str], key: str) -> list[Target]:
+    """Addresses of the configuration as targets; `key` names them in errors."""
+    return [parse_target(address, key=key) for address in addresses]
+
+
+def _other_users(workers: Iterable[WorkerConfig]) -> list[int]:
+    """Users of workers that are not ours. One that the host does not know has no socket."""
+    ours = user_of(None).uid
+    found = set()
+    for worker in workers:
+        name = worker.run_as.user if worker.attach is None else worker.attach.expect_user
+        try:
+            found.add(user_of(name).uid)
+        except SpawnFailed:
+            continue  # its start says so
+    return sorted(found - {ours})
+
+
+def _for_user(socket: Path, uid: int) -> Path:
+    return socket.with_name(f"{socket.stem}-{uid}{socket.suffix}")
+
+
+def _key(socket: str) -> str:
+    return f"supervisor.{socket}_socket or runtime_dir"

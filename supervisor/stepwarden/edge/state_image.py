@@ -1,0 +1,148 @@
+"""The state in memory: what is true, and which of it the database does not have yet.
+
+The database is the image of this, never the other way round, except once at the start. So a
+database that fails, is replaced or comes back late costs nothing that this daemon knows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+
+from stepwarden.core.evidence import ProcessId
+from stepwarden.edge.state_records import LifeRecord, StampedLife, WorkerRecord
+from stepwarden.edge.state_tables import Changes, Loaded
+
+
+class StateImage:
+    """Lives, workers and processes. Every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lives: dict[str, StampedLife] = {}
+        self._workers: dict[str, WorkerRecord] = {}
+        self._processes: dict[str, set[ProcessId]] = {}
+        self._stale_lives: set[str] = set()
+        self._stale_workers: set[str] = set()
+        self._stale_processes: set[tuple[str, ProcessId]] = set()
+        self._rewrite = False
+
+    def lives(self) -> list[LifeRecord]:
+        """Every life noted and not forgotten, in the order they were noted."""
+        with self._lock:
+            found = sorted(self._lives.values(), key=lambda life: life.noted_at)
+        return [life.record for life in found]
+
+    def workers(self) -> dict[str, WorkerRecord]:
+        """The newest record of every worker."""
+        with self._lock:
+            return dict(self._workers)
+
+    def processes(self, incarnation: str) -> set[ProcessId]:
+        """Every process noted of a life."""
+        with self._lock:
+            return set(self._processes.get(incarnation, ()))
+
+    def put_life(self, life: StampedLife) -> None:
+        """Note a life, unless a newer note of it is there."""
+        name = life.record.incarnation
+        with self._lock:
+            known = self._lives.get(name)
+            if known is not None and known.noted_at > life.noted_at:
+                return
+            self._lives[name] = life
+            self._stale_lives.add(name)
+
+    def drop_life(self, incarnation: str) -> None:
+        """Forget a life and its processes."""
+        with self._lock:
+            self._lives.pop(incarnation, None)
+            self._stale_lives.add(incarnation)
+            gone = self._processes.pop(incarnation, set())
+            self._stale_processes |= {(incarnation, process) for process in gone}
+
+    def put_worker(self, record: WorkerRecord) -> bool:
+        """Note a worker; False where nothing of it changed."""
+        with self._lock:
+            if self._workers.get(record.worker) == record:
+                return False
+            self._workers[record.worker] = record
+            self._stale_workers.add(record.worker)
+        return True
+
+    def drop_worker(self, worker: str) -> None:
+        """Forget what was noted of a worker."""
+        with self._lock:
+            self._workers.pop(worker, None)
+            self._stale_workers.add(worker)
+
+    def put_processes(self, incarnation: str, seen: Collection[ProcessId]) -> bool:
+        """Add to the processes of a life that is noted; False where none was new."""
+        with self._lock:
+            if incarnation not in self._lives:
+                return False
+            known = self._processes.setdefault(incarnation, set())
+            new = set(seen) - known
+            known |= new
+            self._stale_processes |= {(incarnation, process) for process in new}
+        return bool(new)
+
+    def drop_processes(self, incarnation: str, gone: Collection[ProcessId]) -> bool:
+        """Take processes of a life away; False where none was known."""
+        with self._lock:
+            known = self._processes.get(incarnation, set())
+            dropped = known & set(gone)
+            known -= dropped
+            self._stale_processes |= {(incarnation, process) for process in dropped}
+        return bool(dropped)
+
+    def take(self) -> Changes:
+        """What the database lacks; from now on it counts as there."""
+        with self._lock:
+            changes = Changes(
+                lives={name: self._lives.get(name) for name in self._stale_lives},
+                workers={name: self._workers.get(name) for name in self._stale_workers},
+                processes={
+                    (name, process): process in self._processes.get(name, ())
+                    for name, process in self._stale_processes
+                },
+                rewrite=self._rewrite,
+            )
+            self._stale_lives.clear()
+            self._stale_workers.clear()
+            self._stale_processes.clear()
+            self._rewrite = False
+        return changes
+
+    def give_back(self, changes: Changes) -> None:
+        """That commit failed: the next one has to bring it."""
+        with self._lock:
+            self._stale_lives |= set(changes.lives)
+            self._stale_workers |= set(changes.workers)
+            self._stale_processes |= set(changes.processes)
+            self._rewrite |= changes.rewrite
+
+    def adopt(self, loaded: Loaded) -> None:
+        """Take what a database holds, where nothing newer is known here or was forgotten here."""
+        with self._lock:
+            for name, life in loaded.lives.items():
+                known = self._lives.get(name)
+                forgotten = known is None and name in self._stale_lives
+                if not forgotten and (known is None or known.noted_at < life.noted_at):
+                    self._lives[name] = life
+            for name, record in loaded.workers.items():
+                if name not in self._stale_workers:
+                    self._workers.setdefault(name, record)
+            for name, processes in loaded.processes.items():
+                if name in self._lives:
+                    self._processes.setdefault(name, set()).update(processes)
+
+    def all_stale(self) -> None:
+        """The database is another one than before: the next commit brings everything."""
+        with self._lock:
+            self._rewrite = True
+            self._stale_lives |= set(self._lives)
+            self._stale_workers |= set(self._workers)
+            self._stale_processes |= {
+                (name, process) for name, found in self._processes.items() for process in found
+            }

@@ -1,0 +1,102 @@
+"""What the state store keeps besides events, as plain records, and their JSON form."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class LifeRecord:
+    """What is needed to find a life and its processes again.
+
+    `incarnation` is the name of the life, unique for ever. `runner`: "spawn", "systemd", "unit" or
+    "attach". `token` is the secret of its agents. `spawned_at` is on the monotonic clock of the
+    boot `boot_id`. `pid` 0: not known yet; `cgroup`, `unit` "": it has none.
+    """
+
+    worker: str
+    incarnation: str
+    boot_id: str
+    runner: str
+    page_dir: str
+    token: str = field(repr=False)
+    spawned_at: float
+    pid: int = 0
+    start_ticks: int = 0
+    cgroup: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """What must not be forgotten of a worker: JSON of whoever notes it, opaque to the store."""
+
+    worker: str
+    boot_id: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What came of a note. `durable`: it outlives a kill of the daemon.
+
+    `reason`: why it is not in the database, "" where it is; with `durable` it was kept elsewhere.
+    """
+
+    durable: bool
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return self.durable
+
+
+@dataclass(frozen=True, slots=True)
+class StampedLife:
+    """A life record and when it was noted, on the monotonic clock of its boot: the newest wins."""
+
+    noted_at: float
+    record: LifeRecord
+
+
+def life_json(life: StampedLife) -> str:
+    """One JSON object with every field and `noted_at`."""
+    body = {"noted_at": life.noted_at, **asdict(life.record)}
+    return json.dumps(body, ensure_ascii=True)
+
+
+def life_from_json(text: str) -> StampedLife:
+    """Read one back. ValueError, in one line, where it is not one; unknown keys are ignored."""
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError("is not a JSON object")
+    noted_at = _value(found, "noted_at", float, None)
+    values = {}
+    for known in fields(LifeRecord):
+        kind = _KINDS[str(known.type)]
+        default = known.default if isinstance(known.default, kind) else None
+        values[known.name] = _value(found, known.name, kind, default)
+    record = LifeRecord(**values)
+    if not record.incarnation or not record.worker:
+        raise ValueError("names no worker or no incarnation")
+    return StampedLife(noted_at, record)
+
+
+_KINDS: Mapping[str, type] = {"str": str, "int": int, "float": float}
+
+
+def _value(found: Mapping[str, Any], key: str, kind: type, default: Any) -> Any:
+    value = found.get(key, default)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"its {key} is not a {kind.__name__}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"its {key} is not finite")
+    return value

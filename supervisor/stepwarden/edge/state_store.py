@@ -1,0 +1,202 @@
+"""The state store: lives, workers, processes and events in one SQLite database.
+
+What is noted is true in memory at once; a thread of its own brings it to the database, all that
+has gathered in one transaction. Trouble with the database (full, read-only, locked, damaged, of
+another version) never stops supervision: it is said, the database is tried again, and lives are
+kept in the runtime directory besides. Make it only where the state directory's lock is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+
+from stepwarden.clock import Clock, SystemClock
+from stepwarden.core.deadline import Deadline, clamp_timeout
+from stepwarden.core.evidence import ProcessId
+from stepwarden.edge.host import this_host
+from stepwarden.edge.journal import KEEP_EVENTS, Journal
+from stepwarden.edge.life_mirror import LifeMirror
+from stepwarden.edge.old_life_notes import old_notes
+from stepwarden.edge.state_file import NAME
+from stepwarden.edge.state_image import StateImage
+from stepwarden.edge.state_records import LifeRecord, Noted, StampedLife, WorkerRecord
+from stepwarden.edge.state_writer import StateWriter
+
+NOTE_SECONDS = 2.0
+"""How long a start may be held up until it is noted."""
+
+_OPEN_SECONDS = 10.0
+_CLOSE_SECONDS = 5.0
+_DATABASE_SHARE = 0.75
+"""Of the limit of a note: what is left is for the copy in the runtime directory."""
+
+
+class StateStore:
+    """The memory of this supervisor. `journal` holds its events.
+
+    Opening waits for the database for some seconds and never raises; `trouble` says what is wrong.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        runtime_dir: Path,
+        clock: Clock | None = None,
+        keep_events: int = KEEP_EVENTS,
+    ) -> None:
+        self._state_dir = state_dir
+        self._clock = clock or SystemClock()
+        self._boot = this_host().boot
+        self._image = StateImage()
+        self._mirror = LifeMirror(runtime_dir)
+        self._said: list[str] = []
+        self._old_notes_read = False
+        self.path = state_dir / NAME
+        self.journal = Journal(self.path, keep_events, self._wake, lambda: self.trouble)
+        self._read_mirror()
+        self._writer = StateWriter(state_dir, self._boot, self._image, self.journal, self._clock)
+        self._writer.opened.wait(_OPEN_SECONDS)
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the state on disk, or was set aside; "" while all is well."""
+        return "; ".join(text for text in (*self._said, *self._writer.said) if text)
+
+    # Lives
+
+    async def note_life(self, record: LifeRecord, limit: float = NOTE_SECONDS) -> Noted:
+        """Note a life, or more of it, and wait until that outlives a kill of this daemon.
+
+        At most `limit` seconds. It is known at once here, and the database gets it later where it
+        cannot take it now.
+        """
+        deadline = Deadline.after(self._clock.monotonic(), limit)
+        life = StampedLife(self._clock.monotonic(), record)
+        self._image.put_life(life)
+        ticket = self._writer.ask()
+        copy = asyncio.create_task(asyncio.to_thread(self._mirror.write, life))
+        reason = await self._settled(ticket, Deadline.after(self._clock.monotonic(), _most(limit)))
+        where = await self._copied(copy, deadline) if reason else ""
+        if reason and where:
+            return Noted(False, f"{reason}; and {where}")
+        return Noted(True, reason)
+
+    async def forget_life(self, incarnation: str, limit: float = NOTE_SECONDS) -> Noted:
+        """Every process of this life is gone: its note and its processes may go.
+
+        A note that could not be taken away does no harm: it leads to nobody.
+        """
+        deadline = Deadline.after(self._clock.monotonic(), limit)
+        self._image.drop_life(incarnation)
+        ticket = self._writer.ask()
+        copy = asyncio.create_task(asyncio.to_thread(self._mirror.remove, incarnation))
+        where = await self._copied(copy, deadline)
+        reason = await self._settled(ticket, deadline)
+        return Noted(not reason and not where, reason or where)
+
+    def lives(self) -> list[LifeRecord]:
+        """Lives of this boot that are not forgotten, in the order they were noted.
+
+        The first call takes over the notes of release 0.1 in the state directory.
+        """
+        if not self._old_notes_read:
+            self._old_notes_read = True
+            self._take_over_notes()
+        return self._image.lives()
+
+    # Workers
+
+    def note_worker(self, record: WorkerRecord) -> None:
+        """Keep this of a worker; the newest wins. Written soon."""
+        if self._image.put_worker(record):
+            self._wake()
+
+    def forget_worker(self, worker: str) -> None:
+        """The configuration no longer names it."""
+        self._image.drop_worker(worker)
+        self._wake()
+
+    def workers(self) -> dict[str, WorkerRecord]:
+        """The newest record of every worker, of whatever boot."""
+        return self._image.workers()
+
+    async def durable(self, limit: float = NOTE_SECONDS) -> Noted:
+        """Wait until all that was noted so far outlives even a power cut; at most `limit` s."""
+        ticket = self._writer.ask(through=True)
+        reason = await self._settled(ticket, Deadline.after(self._clock.monotonic(), limit))
+        return Noted(not reason, reason)
+
+    # Processes
+
+    def note_processes(self, incarnation: str, seen: Collection[ProcessId]) -> None:
+        """These belong or belonged to a life that is noted. Added to what is known."""
+        if self._image.put_processes(incarnation, seen):
+            self._wake()
+
+    def drop_processes(self, incarnation: str, gone: Collection[ProcessId]) -> None:
+        """These are confirmed gone; a life of years does not gather them for ever."""
+        if self._image.drop_processes(incarnation, gone):
+            self._wake()
+
+    def processes(self, incarnation: str) -> set[ProcessId]:
+        """Every process noted of a life, gone or not."""
+        return self._image.processes(incarnation)
+
+    # The whole
+
+    def flush(self, timeout: float = _CLOSE_SECONDS) -> bool:
+        """Wait until everything noted so far is in the database; False if it is not in time."""
+        with suppress(TimeoutError):
+            return not self._writer.ask().result(clamp_timeout(timeout))
+        return False
+
+    def close(self) -> None:
+        """Write what is left, within a few seconds, and close the database."""
+        self._writer.close(_CLOSE_SECONDS)
+
+    def _wake(self) -> None:
+        self._writer.wake()
+
+    def _read_mirror(self) -> None:
+        try:
+            content = self._mirror.read(self._boot, self._clock.wall())
+        except OSError as error:
+            text = f"the notes of lives in {self._mirror.directory} cannot be read: {error}"
+            self._said.append(text)
+            return
+        self._said += content.bad
+        for life in content.lives:
+            self._image.put_life(life)
+
+    def _take_over_notes(self) -> None:
+        records, bad = old_notes(self._state_dir, self._boot)
+        self._said += bad
+        for record in records:
+            self._image.put_life(StampedLife(0.0, record))
+        if (self._state_dir / "lives").is_dir():
+            self._writer.take_away_old_notes()
+
+    async def _settled(self, ticket: Future[str], deadline: Deadline) -> str:
+        """What came of a commit: "" or why not, when the deadline has passed at the latest."""
+        waited = asyncio.wrap_future(ticket)
+        timeout = deadline.remaining(self._clock.monotonic())
+        await asyncio.wait({waited}, timeout=clamp_timeout(timeout))
+        if waited.done():
+            return waited.result()
+        return self._writer.trouble or f"the state database {self.path} does not answer"
+
+    async def _copied(self, copy: asyncio.Task[None], deadline: Deadline) -> str:
+        timeout = deadline.remaining(self._clock.monotonic())
+        await asyncio.wait({copy}, timeout=clamp_timeout(timeout))
+        if not copy.done():
+            return f"{self._mirror.directory} does not answer"
+        error = copy.exception()
+        return f"no copy in {self._mirror.directory}: {error}" if error is not None else ""
+
+
+def _most(limit: float) -> float:
+    return _DATABASE_SHARE * (clamp_timeout(limit) or 0.0)
