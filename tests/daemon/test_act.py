@@ -9,18 +9,15 @@ import pytest
 from stepwarden.clock import SystemClock
 from stepwarden.config import load
 from stepwarden.core.commands import command
-from stepwarden.core.event import Event
 from stepwarden.core.lifecycle import State
 from stepwarden.core.resume import resume
 from stepwarden.core.worker import Outcome
 from stepwarden.daemon import act, endings
-from stepwarden.daemon.act import Actor, Surroundings
+from stepwarden.daemon.act import Actor
+from stepwarden.daemon.assembly import Machine, make_reports
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.burial import bury
-from stepwarden.edge.launcher import Launcher
-from stepwarden.edge.life_records import LifeRecords
-from stepwarden.edge.snapshots import Snapshots
-from support.process_world import BASE_ENV, until
+from support.process_world import until
 
 CLOCK = SystemClock()
 FILE = """
@@ -51,8 +48,8 @@ def test_a_burial_that_fails_by_our_own_fault_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the worker would be DEAD or STOPPING for ever, and the daemon could not end."""
-    (tmp_path / "f.yaml").write_text(FILE)
-    config = load(tmp_path / "f.yaml").workers["w"]
+    (tmp_path / "f.yaml").write_text(FILE.replace("/tmp", str(tmp_path)))
+    config = load(tmp_path / "f.yaml")
     failures = 1
 
     async def failing(*given: object, **named: object) -> object:
@@ -66,28 +63,27 @@ def test_a_burial_that_fails_by_our_own_fault_is_tried_again(
     monkeypatch.setattr(act, "RETRY_FIRST_SECONDS", 0.01)
 
     async def story() -> None:
-        told: list[Event] = []
-        launcher = Launcher(CLOCK)
-        around = Surroundings("unix:/nowhere", tmp_path, BASE_ENV)
-        records = LifeRecords(tmp_path / "lives")
-        actor = Actor(launcher, records, around, Snapshots(CLOCK), CLOCK, told.append)
-        first = resume(config.policy, CLOCK.monotonic())
-        unit = Unit(config, first.state)
+        reports = make_reports(config, CLOCK)
+        machine = Machine(config, reports, CLOCK)
+        actor, unit = machine.actor, machine.units["w"]
         loop = Loop(actor)
-        actor.attach(loop, {"w": unit})
-        actor.reaper.start()
-        await launcher.start()
-        loop.apply(unit, first, CLOCK.monotonic())
+        actor.attach(loop, machine.starter)
+        actor.exits.reaper.start()
+        await machine.launcher.start()
+        loop.apply(unit, resume(unit.policy, CLOCK.monotonic()), CLOCK.monotonic())
         await until(lambda: unit.life is not None and unit.life.main is not None)
         now = CLOCK.monotonic()
         loop.apply(unit, command(unit.state, "stop", now), now)
         await until(lambda: unit.life is None)
         await until(lambda: not unit.state.leftovers)
         assert unit.state.lifecycle is State.STOPPED
-        assert "ending its tree failed: RuntimeError: a fault" in [e.sentence for e in told]
-        assert list((tmp_path / "lives").iterdir()) == []
-        await launcher.close()
-        actor.reaper.stop()
-        actor.close()
+        told = [event.event.sentence for event in reports.store.journal.recent(100)]
+        assert "ending its tree failed: RuntimeError: a fault" in told
+        assert reports.store.lives() == []
+        await machine.launcher.close()
+        actor.exits.reaper.stop()
+        actor.exits.close()
+        reports.store.close()
+        reports.log_writer.close()
 
     asyncio.run(story())

@@ -59,6 +59,9 @@ class Hands:
     def watch(self, _process: Any) -> bool:
         return True
 
+    def note_arrival(self, _unit: Unit, _life: Life, _now: float) -> None:
+        """Nobody is awaited here."""
+
 
 class Stage:
     """A loop with two workers, a clock that stands, and no world."""

@@ -136,11 +136,10 @@ class Machine:
             self.actor,
             reports.reporter,
             snapshots,
-            self.keeper,
-            self.holds,
-            self.groups,
             clock,
+            (self.keeper.follow, self.holds.follow, self.groups.follow),
         )
+        self.groups.attach(self.loop.apply)
         self.actor.attach(self.loop, self.starter)
         self.adoption = Adoption(self.actor, self.endings, self.runners, note)
         self.backend = Backend(self.units, self.loop, reports.reporter, self.store, clock)

@@ -22,15 +22,20 @@ class Groups:
         self._units = units
         self._group_of = {name: policy for policy in policies for name in policy.members}
         self._states: dict[str, GroupState] = {}
+        self._apply: Apply | None = None
 
-    def follow(self, unit: Unit, outcome: Outcome, apply: Apply, now: float) -> None:
+    def attach(self, apply: Apply) -> None:
+        """Give it the way to take an outcome over."""
+        self._apply = apply
+
+    def follow(self, unit: Unit, outcome: Outcome, now: float) -> None:
         """Look whether this outcome means something to the group of its worker; apply that."""
         policy = self._group_of.get(unit.config.name)
         if policy is None:
             return
         for event in outcome.events:
             if event.kind is Kind.TRANSITION and event.to_state == State.DEAD.value:
-                self._died(policy, unit, event, apply, now)
+                self._died(policy, unit, event, now)
             elif event.kind is Kind.OPERATOR and not event.sentence.endswith("stop"):
                 self._states[policy.name] = groups.started_again(self._state(policy))
 
@@ -43,19 +48,21 @@ class Groups:
     def _state(self, policy: GroupPolicy) -> GroupState:
         return self._states.get(policy.name, GroupState())
 
-    def _died(
-        self, policy: GroupPolicy, unit: Unit, event: Event, apply: Apply, now: float
-    ) -> None:
+    def _died(self, policy: GroupPolicy, unit: Unit, event: Event, now: float) -> None:
         uptime = event.data.get("uptime")
         seconds = float(uptime) if isinstance(uptime, int | float) else 0.0
         then = groups.member_died(policy, self._state(policy), unit.config.name, seconds, now)
         self._states[policy.name] = then.state
         if then.failed:
             for other in self._members(policy.members):
-                apply(other, give_up(other.state, now, then.sentence), now)
+                self._take(other, give_up(other.state, now, then.sentence), now)
             return
         for other in self._members(then.restart):
-            apply(other, regroup(other.state, now, then.sentence), now)
+            self._take(other, regroup(other.state, now, then.sentence), now)
+
+    def _take(self, unit: Unit, outcome: Outcome, now: float) -> None:
+        if self._apply is not None:
+            self._apply(unit, outcome, now)
 
     def _members(self, names: Iterable[str]) -> list[Unit]:
         return [self._units[name] for name in names if name in self._units]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from stepwarden.core import groups
 from stepwarden.core.groups import GroupPolicy
 from stepwarden.core.lifecycle import ENDING, State
+from stepwarden.core.worker import Outcome
 from stepwarden.daemon.unit import Unit
 
 
@@ -23,13 +24,14 @@ class Holds:
         self._group_of = {name: policy for policy in policies for name in policy.members}
         self._change = asyncio.Event()
 
-    def changed(self) -> None:
+    def follow(self, _unit: Unit, outcome: Outcome, _now: float) -> None:
         """Some worker has moved: whoever waits looks again."""
-        self._change.set()
-        self._change = asyncio.Event()
+        if outcome.events:
+            self._change.set()
+            self._change = asyncio.Event()
 
     async def next_change(self) -> None:
-        """Wait until `changed` is called."""
+        """Wait until any worker has moved."""
         await self._change.wait()
 
     def reason(self, unit: Unit) -> str:

@@ -6,7 +6,8 @@ import json
 from typing import Protocol
 
 from stepwarden.core.memory import Kept, keep, recall
-from stepwarden.core.worker import WorkerState
+from stepwarden.core.worker import Outcome, WorkerState
+from stepwarden.daemon.unit import Unit
 from stepwarden.edge.host import this_host
 from stepwarden.edge.state_records import WorkerRecord
 
@@ -28,6 +29,10 @@ class Keeper:
         self._notes = notes
         self._boot = this_host().boot
         self._last: dict[str, str] = {}
+
+    def follow(self, unit: Unit, _outcome: Outcome, _now: float) -> None:
+        """A worker has moved."""
+        self.note(unit.state)
 
     def note(self, state: WorkerState) -> None:
         """Keep this state if anything lasting has changed. Never waits for a disk."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -17,14 +17,14 @@ from stepwarden.core.sentences import seconds
 from stepwarden.core.worker import Outcome
 from stepwarden.daemon import gather
 from stepwarden.daemon.act import Actor
-from stepwarden.daemon.grouping import Groups
-from stepwarden.daemon.holding import Holds
-from stepwarden.daemon.keeping import Keeper
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.snapshots import Snapshots
 from stepwarden.waiting import wait
+
+Follow = Callable[[Unit, Outcome, float], None]
+"""Takes a worker, what one call into the core came to, and when."""
 
 CATCH_UP_SECONDS = 0.5
 """After a pause of ours the loop takes in what has queued up for this long before it judges."""
@@ -39,7 +39,10 @@ MIN_REST_SECONDS = 0.01
 
 
 class VerdictLoop:
-    """Runs every worker's turn. `poke()` makes it look at once."""
+    """Runs every worker's turn. `poke()` makes it look at once.
+
+    `followers` are told of each outcome once it is taken over.
+    """
 
     def __init__(
         self,
@@ -47,15 +50,11 @@ class VerdictLoop:
         actor: Actor,
         reporter: Reporter,
         snapshots: Snapshots,
-        keeper: Keeper,
-        holds: Holds,
-        groups: Groups,
         clock: Clock,
+        followers: Sequence[Follow] = (),
     ) -> None:
         self._units = units
-        self._keeper = keeper
-        self._holds = holds
-        self._groups = groups
+        self._followers = followers
         self._actor = actor
         self._reporter = reporter
         self._snapshots = snapshots
@@ -180,17 +179,16 @@ class VerdictLoop:
         """Take an outcome over: state, actions, events."""
         changed = outcome.state is not unit.state
         unit.state = outcome.state
-        self._keeper.note(unit.state)
         for action in outcome.actions:
             self._actor.take(unit, action, now)
         self._reporter.events(outcome.events, now)
         if outcome.events or (changed and unit.state.lifecycle not in LIVE):
             self._reporter.changed()
-            self._holds.changed()
         if unit.state.lifecycle not in LIVE:
             unit.clocks = ()
         unit.wake = core.next_wake(unit.state, unit.policy, unit.clocks, self._awareness, now)
-        self._groups.follow(unit, outcome, self.apply, now)
+        for follow in self._followers:
+            follow(unit, outcome, now)
 
     def look(self, unit: Unit, now: float) -> None:
         """Bring what is known of a worker up to date for somebody who asks; judge nothing."""

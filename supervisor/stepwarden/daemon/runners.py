@@ -35,7 +35,7 @@ class Runner(ABC):
 
     kind = ""
 
-    def reserve(self, life: Life) -> None:
+    def reserve(self, life: Life) -> None:  # noqa: B027
         """Fill in what of the life is known before it is started, for its note."""
 
     @abstractmethod
@@ -44,13 +44,13 @@ class Runner(ABC):
     ) -> Begun:
         """Start it; SpawnFailed where it does not run. Its own limit holds."""
 
-    async def exit_of(self, life: Life) -> Exit | None:
+    async def exit_of(self, life: Life) -> Exit | None:  # noqa: B027
         """How its main process ended, where that can be asked; None where it cannot."""
 
-    async def before_burial(self, life: Life, config: WorkerConfig) -> None:
+    async def before_burial(self, life: Life, config: WorkerConfig) -> None:  # noqa: B027
         """What is to be done before its processes are ended one by one. Never raises."""
 
-    async def tidy(self, unit: str) -> None:
+    async def tidy(self, unit: str) -> None:  # noqa: B027
         """Every process is gone: let go of what a life held besides. Raises RunnerTrouble."""
 
 

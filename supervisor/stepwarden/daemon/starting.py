@@ -81,7 +81,7 @@ class Starter:
         self._poke = poke
         self._going_down = going_down
         self.nobodys: list[asyncio.Task[None]] = []
-        """Lives of workers that the configuration no longer names; all starts wait for their end."""
+        """Lives of workers that the configuration no longer names; starts wait for their end."""
 
     async def start(self, unit: Unit, life: Life) -> None:
         """Start it; whatever goes wrong is in the life, as `spawn_error` or `shut`."""
