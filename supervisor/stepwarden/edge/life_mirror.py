@@ -58,7 +58,7 @@ class LifeMirror:
         self._path(incarnation).unlink(missing_ok=True)
 
     def read(self, boot_id: str, wall: datetime) -> MirrorContent:
-        """The notes of this boot. Others and half-written ones go; unreadable ones are set aside."""
+        """The notes of this boot. Others and half-written ones go; bad ones are set aside."""
         content = MirrorContent([], [])
         with suppress(FileNotFoundError):
             for path in sorted(self.directory.iterdir()):

@@ -14,7 +14,7 @@ DIRECTORY = "lives"
 
 
 def old_notes(state_dir: Path, boot_id: str) -> tuple[list[LifeRecord], list[str]]:
-    """Lives of this boot that release 0.1 noted, and a sentence for each note that is unreadable."""
+    """Lives of this boot that release 0.1 noted, and a sentence for each bad note."""
     lives, bad = [], []
     for path in _files(state_dir):
         try:
