@@ -24,12 +24,34 @@ WORKER = """\
     step: {{base: 100s}}
 """
 
+RICH = (
+    WORKER
+    + """\
+    env_file: ${{SECRETS}}
+    user: root
+    limits: {{nofile: 1048576, memlock: unlimited}}
+    cwd: ${{BASE}}
+    pre_start: {{command: [clear, "${{BASE}}", "{n}"]}}
+    ready: {{http: "http://127.0.0.1:8000/health"}}
+    progress: {{url: "http://127.0.0.1:8000/metrics", counter: a, work: b}}
+    release: {{ports: [8000]}}
+    needs: [{before}]
+    output: {{mode: capture}}
+"""
+)
 
-def test_a_thousand_workers_check_in_under_two_seconds(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("worker", [WORKER, RICH], ids=["plain", "rich"])
+def test_a_thousand_workers_check_in_under_two_seconds(worker: str, tmp_path: Path) -> None:
+    secrets = tmp_path / "secrets.env"
+    secrets.touch(0o600)
+    secrets.write_text("TOKEN=1\n")
+    environment = {"SECRETS": str(secrets), "BASE": str(tmp_path)}
     file = tmp_path / "c.yaml"
-    file.write_text("workers:\n" + "".join(WORKER.format(n=n) for n in range(1000)))
+    lines = [worker.format(n=n, before=f"worker-{n - 1}" if n else "") for n in range(1000)]
+    file.write_text("workers:\n" + "".join(lines))
     begin = time.process_time()
-    config = load(file, {})
+    config = load(file, environment, on_this_host=True)
     seconds = time.process_time() - begin
     assert len(config.workers) == 1000
     assert config.warnings == ()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stepwarden.cli.arguments import path
+from stepwarden.cli.units import ask_systemd
 from stepwarden.config import Config, ConfigError, Problem, load
 from stepwarden.errors import ExitCode
 
@@ -29,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     """0 where the file can be used, else ExitCode.CONFIG."""
     config: Config | None = None
     try:
-        config = load(options.file, on_this_host=True)
+        config = load(options.file, on_this_host=True, ask_units=ask_systemd)
         problems = config.warnings
     except ConfigError as error:
         problems = error.problems

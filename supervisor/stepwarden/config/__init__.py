@@ -23,6 +23,7 @@ from stepwarden.config.settings import (
     SupervisorSettings,
     WorkerConfig,
 )
+from stepwarden.config.units import AskUnits
 
 __all__ = [
     "AttachConfig",
@@ -44,14 +45,19 @@ __all__ = [
 
 
 def load(
-    path: Path, environment: Mapping[str, str] | None = None, on_this_host: bool = False
+    path: Path,
+    environment: Mapping[str, str] | None = None,
+    on_this_host: bool = False,
+    ask_units: AskUnits | None = None,
 ) -> Config:
     """Read and check a configuration file.
 
     `environment` is what workers inherit (None: this process's own); engine time-outs set there
-    are compared with the budgets. `on_this_host`: warn of programs and directories that are
-    not here too. Raises ConfigError with every problem that the file has.
+    are compared with the budgets. `on_this_host`: say which programs, directories and accounts are
+    not here too; `ask_units`: and which systemd units cannot be workers.
+
+    Raises ConfigError with every problem that the file has.
     """
     from stepwarden.config.loader import load_file
 
-    return load_file(path, environment, on_this_host)
+    return load_file(path, environment, on_this_host, ask_units)

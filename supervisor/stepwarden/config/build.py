@@ -70,6 +70,10 @@ class WorkerBuilder:
         policy = _policy(name, section, shared, backend, restart)
         return self._worker(policy, section, shared, shape)
 
+    def group_of(self, name: str) -> str:
+        """The name of a worker's group; "" where it is in none."""
+        return self._homes[name].name if name in self._homes else ""
+
     def plain(self) -> WorkerConfig:
         """What a worker gets that says nothing itself, on the shipped gpu numbers."""
         shared = self._file.defaults

@@ -27,11 +27,13 @@ def check_supervisor(settings: SupervisorSettings, findings: Findings) -> None:
         findings.warning(("supervisor", "socket_mode"), message)
 
 
-def check_worker(worker: WorkerConfig, findings: Findings, environment: Mapping[str, str]) -> None:
-    """Say everything that looks wrong about one worker that can be used."""
+def check_worker(
+    worker: WorkerConfig, findings: Findings, environment: Mapping[str, str], group: str = ""
+) -> None:
+    """Say everything that looks wrong about one worker that can be used; `group`: its name."""
     _check_backend(worker, findings)
     _check_heartbeat(worker, findings)
-    _check_restart(worker, findings)
+    _check_restart(worker, findings, group)
     _check_caps(worker, findings)
     _check_step(worker, findings)
     _check_batch(worker, findings)
@@ -56,11 +58,13 @@ def _check_heartbeat(worker: WorkerConfig, findings: Findings) -> None:
         )
 
 
-def _check_restart(worker: WorkerConfig, findings: Findings) -> None:
+def _check_restart(worker: WorkerConfig, findings: Findings, group: str) -> None:
     policy, restart = worker.policy, worker.policy.restart
     if restart.on == "never":
         return
-    path = findings.home(worker.name, "restart")
+    path: Path = findings.home(worker.name, "restart")
+    if group:
+        path = ("groups", group, "restart")
     if restart.max_delay < restart.delay:
         findings.warning(path, f"delay is cut to max_delay, {seconds_text(restart.max_delay)}")
     cycle = policy.startup + policy.window + restart.delay

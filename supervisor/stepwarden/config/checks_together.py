@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from stepwarden.config.findings import Findings
 from stepwarden.config.settings import SupervisorSettings, WorkerConfig
 from stepwarden.config.values import seconds_text
 
+SHIPPED_UNIT = "stepwarden.service"
 STOP_MARGIN = 30.0
 """Seconds beyond the longest stop that the daemon itself may need to end."""
 
@@ -33,7 +37,7 @@ def _check_outputs(workers: Mapping[str, WorkerConfig], findings: Findings) -> N
         if first is not worker and "capture" in (first.output.mode, worker.output.mode):
             message = f"worker {first.name} writes to {worker.output.path} too"
             path = findings.home(worker.name, "output", "path")
-            findings.error(path, message, "a file of its own for captured output")
+            findings.error(path, message, "for captured output, a directory of its own")
 
 
 def _check_units(workers: Mapping[str, WorkerConfig], findings: Findings) -> None:
@@ -45,6 +49,28 @@ def _check_units(workers: Mapping[str, WorkerConfig], findings: Findings) -> Non
         if first != name:
             message = f"worker {first} has {worker.unit} too"
             findings.error(("workers", name, "unit"), message, "each unit at one worker")
+
+
+def check_own_unit(
+    workers: Mapping[str, WorkerConfig], environment: Mapping[str, str], findings: Findings
+) -> None:
+    """Refuse a worker that would be the daemon itself."""
+    own = {SHIPPED_UNIT, _own_unit(environment)}
+    for name, worker in workers.items():
+        if worker.unit in own:
+            message = f"{worker.unit} is the daemon's own unit"
+            findings.error(("workers", name, "unit"), message, "the unit of a server")
+
+
+def _own_unit(environment: Mapping[str, str]) -> str:
+    """The service that this very process is the main one of; "" where it is of none."""
+    if environment.get("SYSTEMD_EXEC_PID") != str(os.getpid()):
+        return ""
+    try:
+        group = Path("/proc/self/cgroup").read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    return next((name for name in re.findall(r"/([^/\n]+\.service)$", group, re.M)), "")
 
 
 def stop_seconds(worker: WorkerConfig) -> float:

@@ -8,7 +8,7 @@ own. Values of `env` see the latter two, paths of env files the daemon's alone. 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
@@ -93,6 +93,13 @@ class _Scope:
             self.refuse(keys, f"comes out as {shown(found)}", "an absolute path")
         return found
 
+    def files(self, texts: tuple[str, ...], key: str) -> Iterator[FilePath]:
+        """Those paths whose variables can be replaced."""
+        for place, text in enumerate(texts):
+            found = self.path(text, key, place)
+            if "${" not in found:
+                yield FilePath(found)
+
 
 def resolve(
     worker: WorkerConfig, base: Mapping[str, str], refuse: Refuse, read: ReadFiles = read_env_files
@@ -103,9 +110,7 @@ def resolve(
     """
     said = worker.templates
     outer = _Scope(base, refuse)
-    paths = tuple(
-        FilePath(outer.path(text, "env_file", place)) for place, text in enumerate(said.env_files)
-    )
+    paths = tuple(outer.files(said.env_files, "env_file"))
     file_env = read(paths) if paths else {}
     middle = _Scope({**base, **file_env} if file_env else base, refuse)
     env = {name: middle.text(text, "env", name) for name, text in said.env.items()}

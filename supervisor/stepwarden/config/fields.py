@@ -210,15 +210,17 @@ class Text(Kind):
         return self.says
 
     def _read(self, scalar: Scalar) -> str:
-        quoted = "the value" if self.secret else shown(scalar.text)
         if scalar.plain and not self.key and needs_quotes(scalar.text):
-            message = f"{quoted} reads as something else than text to YAML; write it in quotes"
-            raise refuse(message, self._accepts())
+            message = "reads as something else than text to YAML; write it in quotes"
+            raise refuse(f"{self._quoted(scalar)} {message}", self._accepts())
         if "\0" in scalar.text or not (scalar.text or self.empty):
             raise refuse("a NUL character" if scalar.text else "empty text", self._accepts())
         if self.pattern and not re.fullmatch(self.pattern, scalar.text):
-            raise refuse(f"{quoted} cannot be used here", self._accepts())
+            raise refuse(f"{self._quoted(scalar)} cannot be used here", self._accepts())
         return scalar.text
+
+    def _quoted(self, scalar: Scalar) -> str:
+        return "the value" if self.secret else shown(scalar.text)
 
     def _json_schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": "string"}

@@ -1,30 +1,103 @@
-"""Programs and directories that a file names and this host does not have, as warnings.
+"""What a file names and this host does not have.
 
-Warnings only: the file may be meant for another host, or the disk may be mounted later.
+Programs and directories are warnings only: the file may be meant for another host, or the disk may
+be mounted later. Accounts and units are errors, since no start could go well.
 """
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
+from collections.abc import Mapping
 
 from stepwarden.config.findings import Findings
 from stepwarden.config.problems import Path
-from stepwarden.config.settings import WorkerConfig
+from stepwarden.config.settings import ShortCommand, WorkerConfig
+from stepwarden.config.units import AskUnits, UnitsUnknown
+from stepwarden.config.values import parse_whole
 from stepwarden.naming import shown
 
 
-def check_paths(worker: WorkerConfig, findings: Findings) -> None:
-    """Say which absolute paths of a worker cannot be what they have to be."""
-    here: Path = ("workers", worker.name)
-    program = worker.command[0] if worker.command else ""
-    for path, text, wants_directory in (
-        ((*here, "command", 0), program, False),
-        ((*here, "cwd"), worker.cwd or "", True),
-    ):
+class HostChecks:
+    """Looks at this host for the workers of one file."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._accounts: dict[tuple[str, str], bool] = {}
+
+    def check(self, worker: WorkerConfig) -> None:
+        """Look for everything that one worker names, but its unit."""
+        self._check_paths(worker)
+        attach = worker.attach
+        for keys, what, name in (
+            (("user",), "user", worker.run_as.user),
+            (("group",), "group", worker.run_as.group),
+            (("attach", "expect_user"), "user", None if attach is None else attach.expect_user),
+        ):
+            if name is not None and not self._is_there(what, name):
+                path = self._findings.home(worker.name, *keys)
+                message = f"there is no {what} {shown(name)} on this host"
+                self._findings.error(path, message, f"a {what} of this host, or a number")
+
+    def check_units(self, workers: Mapping[str, WorkerConfig], ask: AskUnits) -> None:
+        """Ask systemd, once for all, whether their units can be workers."""
+        units = {name: worker.unit for name, worker in workers.items() if worker.unit is not None}
+        if not units:
+            return
+        try:
+            refusals = ask(list(units.values()))
+        except UnitsUnknown as unknown:
+            for name in units:
+                message = f"it could not be checked that its Restart= is no: {unknown}"
+                self._findings.warning(("workers", name, "unit"), message)
+            return
+        for name, unit in units.items():
+            if refusals.get(unit):
+                accepted = "a unit that systemd knows, with Restart=no"
+                self._findings.error(("workers", name, "unit"), refusals[unit], accepted)
+
+    def _check_paths(self, worker: WorkerConfig) -> None:
+        gate, ready = worker.release, worker.ready
+        for keys, argv in (
+            (("command",), worker.command),
+            (("pre_start", "command"), _argv(worker.pre_start)),
+            (("stop", "command"), _argv(worker.stop_command)),
+            (("ready", "command"), None if ready is None else ready.argv),
+            (("release", "command"), None if gate is None else gate.command),
+        ):
+            if argv:
+                home = self._findings.home(worker.name, *keys)
+                self._check_path((*home, 0), argv[0], wants_directory=False)
+        self._check_path(("workers", worker.name, "cwd"), worker.cwd or "", wants_directory=True)
+
+    def _check_path(self, path: Path, text: str, wants_directory: bool) -> None:
         wrong = _wrong(text, wants_directory) if text.startswith("/") else ""
         if wrong:
-            findings.warning(path, f"{shown(text)} {wrong} on this host")
+            self._findings.warning(path, f"{shown(text)} {wrong} on this host")
+
+    def _is_there(self, what: str, name: str) -> bool:
+        if parse_whole(name) is not None:
+            return True  # a number needs no entry
+        if (what, name) not in self._accounts:
+            self._accounts[what, name] = _account_is_there(what, name)
+        return self._accounts[what, name]
+
+
+def _account_is_there(what: str, name: str) -> bool:
+    try:
+        if what == "user":
+            pwd.getpwnam(name)
+        else:
+            grp.getgrnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _argv(command: ShortCommand | None) -> tuple[str, ...]:
+    return () if command is None else command.argv
 
 
 def _wrong(text: str, wants_directory: bool) -> str:

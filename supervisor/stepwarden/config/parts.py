@@ -69,7 +69,7 @@ class PartsBuilder:
                     message = f"means nothing with mode {said.mode}: only captured output has it"
                     self._findings.error((*own, key), message, "mode: capture", at_key=True)
             return OutputConfig(said.mode, None if said.path is None else FilePath(said.path))
-        file = FilePath(said.path or state_dir / "output" / f"{self._name}.log")
+        file = FilePath(said.path or state_dir / "output" / self._name)
         return OutputConfig(said.mode, file, said.max_file, said.keep)
 
     def pre_start(self) -> ShortCommand | None:

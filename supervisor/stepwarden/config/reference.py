@@ -8,64 +8,10 @@ from typing import Any
 
 from stepwarden.config.nodes import MAX_DEPTH, MAX_NODES
 from stepwarden.config.quantities import UNLIMITED
+from stepwarden.config.reference_text import HEAD
 from stepwarden.config.schema import DURATION_REF, SIZE_REF, json_schema
 from stepwarden.config.source import MAX_FILE_BYTES
 from stepwarden.config.values import seconds_text, size_text
-
-_HEAD = f"""\
-# Configuration reference
-
-<!-- Made from the JSON Schema: stepwarden schema --markdown > docs/configuration.md -->
-
-One YAML file. `stepwarden check FILE` names all its problems at once, as
-`file:line:column: error: path: message`, and exits with 78 where there is one (0 where there are
-only warnings; with `--strict` warnings count too). `stepwarden check --effective FILE` prints what
-holds after defaults. `config/stepwarden.yaml` is an annotated file to start from, and
-`config/schema.json` lets an editor check while you type.
-
-## How values are written
-
-One rule each, the same at every key. A value is judged as it is written; what a YAML reader would
-make of it does not matter.
-
-| kind | accepted | refused, among others |
-|---|---|---|
-| duration | `30s`, `500ms`, `5m`, `1h30m`, `2d`; plain seconds: `30`, `2.5` | `"30"`, `30 s`, \
-`5 minutes`, `1:30`, `30min` |
-| size | `100MiB`, `1.5GiB`, `1GB` (KiB MiB GiB TiB: powers of 1024; KB MB GB TB: of 1000); \
-plain bytes: `1048576` | `"5"`, `100 MiB`, `100M`, `100mb` |
-| number | `5`, `2.5` | `+5`, `-5`, `010`, `1_000`, `1,000`, `1e3`, `0x1F`, `.inf`, `"5"` |
-| whole number | `64` | as above, and `64.0` |
-| yes or no | `true`, `false` | `yes`, `no`, `on`, `off`, `True`, `1` |
-| text | `any words`, `"8"` | `8`, `on`, `null`, `2026-01-02` without quotes: quote them |
-| key | taken as text, as it is written | a key written twice, lists or mappings as keys |
-
-- Units of a duration go from large to small (`d h m s ms`), each at most once, with nothing between
-  number and unit. 0 is refused except where the table below gives it a meaning.
-- Nothing after a key (`startup:`), `~` and `null` are refused: leave the key out instead.
-- Unknown keys are refused at every level. At the top level only, keys that start with `x-` are
-  yours: nothing reads them, and anchors may live there.
-- Anchors and aliases work, and `<<` merges mappings (keys written beside it win). Tags, several
-  documents in one file, files above {MAX_FILE_BYTES // 1024 // 1024} MiB, more than {MAX_NODES}
-  values with all aliases written out, and nesting deeper than {MAX_DEPTH} are refused.
-- UTF-8, with or without a byte order mark, with any line ends.
-- `command` expands no variables; `shell` is a line for `/bin/sh -c`, which does.
-
-## Which value holds
-
-What a worker says goes over `defaults:`, which goes over the shipped defaults below; key by key,
-inside sections too. A worker's `step:` goes over its backend's `step:` in the same way; where one
-changes from a formula to rows or back, the keys of the other form fall away. `gpu` and `cpu` exist
-with the shipped numbers even if the file does not name them.
-
-Every cause has a hard cap: `max(budget + window, min(busy_factor * budget, max))`; a `hard_cap:`
-replaces the second part. `stepwarden explain` shows the arithmetic for any batch.
-
-With `engine: vllm` and `agent: required` the worker's environment gets
-`VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS` (largest hard cap of a step plus `stop.grace`, rounded up) and
-`VLLM_ENGINE_READY_TIMEOUT_S` (hard cap of the start), unless `env:` or the supervisor's own
-environment sets them. Otherwise the engine's time-outs are left alone.
-"""
 
 _PLACES = (
     ("Top level", "", ""),
@@ -96,7 +42,7 @@ _PLACES = (
 def markdown() -> str:
     """The whole page."""
     schema = json_schema()
-    parts = [_HEAD]
+    parts = [_head()]
     for title, name, without in _PLACES:
         section = schema["$defs"][name] if name else schema
         hidden = schema["$defs"][without]["properties"] if without else {}
@@ -107,6 +53,19 @@ def markdown() -> str:
         )
         parts[-1] += f"\n{rows}\n"
     return "\n".join(parts)
+
+
+def _head() -> str:
+    """The text before the tables, with the limits put in; its braces are those of the file."""
+    limits = {
+        "MAX_MIB": MAX_FILE_BYTES // 1024 // 1024,
+        "MAX_NODES": MAX_NODES,
+        "MAX_DEPTH": MAX_DEPTH,
+    }
+    text = HEAD
+    for name, limit in limits.items():
+        text = text.replace(name, str(limit))
+    return text
 
 
 def _rows(section: dict[str, Any], schema: dict[str, Any], hidden: set[str]) -> Iterator[str]:

@@ -169,12 +169,13 @@ class OutputSection(Section):
     mode: Annotated[str, Choice(("inherit", "append", "capture"))] = Field(
         default="inherit",
         description="inherit: the supervisor's own output. append: added to the file at `path`."
-        " capture: kept in files of limited size, the last lines shown by `status`.",
+        " capture: kept in files of limited size, in the directory `path`; `status` shows the last"
+        " lines.",
     )
     path: Annotated[str | None, TEMPLATE_PATH] = Field(
         default=None,
-        description="The file; ${VARIABLES} are replaced. append needs it; capture without it:"
-        " output/NAME.log in state_dir.",
+        description="append, which needs it: the file. capture: the worker's own directory; without"
+        " it output/NAME in state_dir. ${VARIABLES} are replaced.",
     )
     max_file: Annotated[int, Size(64 * KIB, TIB)] = Field(
         default=100 * KIB * KIB, description="capture: a file of this size is put aside."

@@ -49,8 +49,8 @@ class SupervisorSettings:
 class OutputConfig:
     """Where a worker's output goes.
 
-    `mode` inherit; append, to the file `path`; or capture, into `path`, which is turned over at
-    `max_file` bytes with `keep` old files kept. `path` is None for inherit only.
+    `mode` inherit; append, to the file `path`; or capture, into files in the directory `path`, each
+    put aside at `max_file` bytes with `keep` of those kept. `path` is None for inherit only.
     """
 
     mode: str = "inherit"

@@ -20,7 +20,11 @@ from stepwarden.config.sections import (
 
 NAME_RULE = "a letter or digit, then letters, digits, '.', '_' or '-', 64 at most"
 NAME = Text(NAME_RULE, pattern="[A-Za-z0-9][A-Za-z0-9._-]{0,63}", key=True)
-URL = Text("http://HOST:PORT/PATH", pattern=r"http://[^\s/?#@]+(/[!-~]*)?")
+PORT = "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*)"
+URL = Text(
+    "a URL such as http://127.0.0.1:8000/health", pattern=f"https?://{HOST}(:{PORT})?([/?][!-~]*)?"
+)
 METRIC = Text("a metric's name, without labels", pattern="[A-Za-z_:][A-Za-z0-9_:]*")
 ASKED = Address(asked=True)
 

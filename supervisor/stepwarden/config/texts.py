@@ -22,34 +22,52 @@ class TextsOfWorkers:
 
     def replaced(self, worker: WorkerConfig) -> WorkerConfig | None:
         """The worker with its texts as they are now; None where the findings say why not."""
-        good = True
+        good = all_read = True
 
         def refuse(keys: Path, message: str, accepted: str) -> None:
-            nonlocal good
+            nonlocal good, all_read
             good = False
-            self._findings.error(self._place(worker.name, keys), message, accepted)
+            # What is not set may well be in a file that could not be read.
+            if all_read:
+                self._findings.error(self._place(worker.name, keys), message, accepted)
+            all_read = all_read and keys[0] != "env_file"
 
-        resolved = resolve(worker, self._environment, refuse, self._read_files)
-        for place, path in enumerate(resolved.env_files):
-            if self._read.get(path) is not None and exposed(path):
-                message = f"every user of this host can read {path}; chmod o-r it"
-                self._findings.warning(self._place(worker.name, ("env_file", place)), message)
+        def read(paths: Iterable[FilePath]) -> dict[str, str]:
+            nonlocal good, all_read
+            values: dict[str, str] = {}
+            for place, path in enumerate(paths):
+                found = self._read_once(path, self._place(worker.name, ("env_file", place)))
+                values |= found or {}
+                good, all_read = good and found is not None, all_read and found is not None
+            return values
+
+        resolved = resolve(worker, self._environment, refuse, read)
         return resolved if good else None
 
-    def _read_files(self, paths: Iterable[FilePath]) -> dict[str, str]:
-        values: dict[str, str] = {}
-        for path in paths:
-            if path not in self._read:
-                self._read[path] = self._read_file(path)
-            values |= self._read[path] or {}
+    def _read_once(self, path: FilePath, place: Path) -> dict[str, str] | None:
+        """The variables of a file; None where the findings say why there are none."""
+        if path not in self._read:
+            self._read[path] = self._read_file(path, place)
+        return self._read[path]
+
+    def _read_file(self, path: FilePath, place: Path) -> dict[str, str] | None:
+        try:
+            values = read_env_files([path])
+        except ConfigError as error:
+            self._tell(error, path, place)
+            return None
+        if exposed(path):
+            message = f"every user of this host can read {path}; chmod o-r it"
+            self._findings.warning(place, message)
         return values
 
-    def _read_file(self, path: FilePath) -> dict[str, str] | None:
-        try:
-            return read_env_files([path])
-        except ConfigError as error:
-            self._findings.elsewhere(error.problems)
-            return None
+    def _tell(self, error: ConfigError, path: FilePath, place: Path) -> None:
+        """What stands in the file is told with its line there, all else where the file is named."""
+        self._findings.elsewhere(problem for problem in error.problems if problem.line is not None)
+        for problem in error.problems:
+            if problem.line is None:
+                message = f"{path} {problem.message}"
+                self._findings.error(place, message, "a readable file of KEY=VALUE lines")
 
     def _place(self, name: str, keys: Path) -> Path:
         """Where in the file a text of this worker stands, be it in the defaults."""
