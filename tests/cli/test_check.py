@@ -101,3 +101,19 @@ def test_a_missing_file_is_one_line(file: Path, capsys: pytest.CaptureFixture[st
     assert main(["check", str(file)]) == 78
     output = capsys.readouterr().out
     assert f"{file}: error: cannot be opened: No such file or directory" in output
+
+
+def test_a_unit_is_asked_about_where_systemd_runs(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("workers:\n  w1: {unit: a.service, backend: cpu}\n")
+    monkeypatch.setattr("stepwarden.edge.systemd_bus.BOOTED", tmp_path / "none")
+    assert main(["check", str(file)]) == 0
+    warning, _ = capsys.readouterr().out.splitlines()
+    assert warning.endswith("its Restart= is no: systemd does not run this host")
+    monkeypatch.setattr("stepwarden.edge.systemd_bus.BOOTED", tmp_path)
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/no-bus")
+    assert main(["check", str(file)]) == 0
+    warning, _ = capsys.readouterr().out.splitlines()
+    assert "could not be checked" in warning
+    assert "does not run" not in warning

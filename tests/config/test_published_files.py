@@ -16,6 +16,7 @@ from stepwarden.config.nodes import Mapping, Node, Sequence, compose
 from stepwarden.config.reference import markdown
 from stepwarden.config.schema import json_schema
 from stepwarden.config.values import parse_number, parse_whole
+from support.loading import RICH
 from support.published import ENVIRONMENT, ROOT, load_published
 
 ANNOTATED = ROOT / "config" / "stepwarden.yaml"
@@ -33,9 +34,12 @@ def as_editors_see(node: Node | None) -> Any:
         return None
     if node.plain and node.text in ("true", "false"):
         return node.text == "true"
-    number = parse_whole(node.text)
-    found = parse_number(node.text) if number is None else number
-    return node.text if found is None or not node.plain else found
+    digits = node.text.removeprefix("-")
+    number = parse_whole(digits)
+    found = parse_number(digits) if number is None else number
+    if found is None or not node.plain:
+        return node.text
+    return found if digits == node.text else -found
 
 
 def schema_errors(text: str) -> list[str]:
@@ -64,6 +68,10 @@ def test_the_annotated_file_gives_no_warning() -> None:
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_the_schema_accepts_every_published_file(path: Path) -> None:
     assert schema_errors(path.read_text()) == []
+
+
+def test_the_schema_accepts_every_key_of_a_worker() -> None:
+    assert schema_errors(RICH) == []
 
 
 def test_the_schema_is_a_schema() -> None:

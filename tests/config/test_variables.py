@@ -54,6 +54,10 @@ def test_what_cannot_be_replaced_is_named(text: str, message: str) -> None:
         ("export B=1 && echo ${B}", []),
         ("for B in 1 2; do echo ${B}; done", []),
         ("read -r B; echo ${B}", []),
+        (": ${B:=1}; echo ${B}", []),
+        (". /etc/engine.env && serve ${B}", []),
+        ("set -a; source /etc/engine.env; serve ${B}", []),
+        ("serve ./models ${B}", ["B"]),
         ("ABC=1; echo ${BC}", ["BC"]),
     ],
 )

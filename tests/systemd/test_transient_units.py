@@ -372,6 +372,22 @@ def test_units_of_the_operator(box: SystemdBox) -> None:
     }
 
 
+def test_check_asks_systemd_whether_units_can_be_workers(box: SystemdBox) -> None:
+    for name, lines in {"good": "", "fighting": "Restart=always"}.items():
+        source = write(box, name, f"[Service]\nExecStart=/bin/sleep 1000\n{lines}\n")
+        box.run("cp", source, f"/run/systemd/system/{name}.service")
+    box.run("systemctl", "daemon-reload")
+    code = "import json, sys; from stepwarden.cli.units import ask_systemd;"
+    code += "print(json.dumps(ask_systemd(sys.argv[1:])))"
+    names = [f"{name}.service" for name in ("good", "fighting", "none")]
+    assert json.loads(box.run(*COMMAND[:-1], "-c", code, *names).stdout) == {
+        "good.service": "",
+        "fighting.service": "unit fighting.service has Restart=always: two restarters would fight;"
+        " set Restart=no there",
+        "none.service": "there is no unit none.service",
+    }
+
+
 def test_a_host_that_shuts_down_stops_workers_first() -> None:
     """They come after the daemon's unit, so the daemon is there until they are gone."""
     with booted() as other:

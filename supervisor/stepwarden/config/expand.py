@@ -27,7 +27,11 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.service")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _IN_SHELL = re.compile(r"(?<![\\$])\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SET_BY_SHELL = r"(?:\b{0}=|\b(?:for|read|export|local|getopts)\b[^;|&]*\b{0}\b)"
+_SET_BY_SHELL = (
+    r"(?:\b{0}:?=|\b(?:for|read|export|local|declare|typeset|getopts|mapfile|printf -v)\b"
+    r"[^;|&]*\b{0}\b)"
+)
+_SET_BY_FILE = re.compile(r"(?:^|[;&|(]|\s)(?:\.|source|eval)\s")
 
 
 class VariableError(ValueError):
@@ -54,6 +58,8 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 def missing_in_shell(line: str, values: Mapping[str, str]) -> list[str]:
     """Plain ``${NAME}`` of a shell line that nothing sets: neither `values` nor the line itself."""
+    if _SET_BY_FILE.search(line):
+        return []  # what a file sets there, nobody can know here
     names = dict.fromkeys(_IN_SHELL.findall(_without_single_quotes(line)))
     return [
         name

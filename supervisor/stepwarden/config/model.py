@@ -101,8 +101,8 @@ class SupervisorSection(Section):
     )
     stop_limit: Annotated[float, Duration(1.0, 7 * DAY)] = Field(
         default=90.0,
-        description="What stops the daemon kills it after this (TimeoutStopSec of its unit, grace"
-        " period of its pod). Only `check` uses it, to warn of stops that take longer.",
+        description="What stops the daemon kills it after this: TimeoutStopSec of its unit, grace"
+        " period of its pod. `check` warns of stops that take longer.",
     )
     health: HealthSection = HealthSection()
     log: LogSection = LogSection()
