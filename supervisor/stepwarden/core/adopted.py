@@ -24,6 +24,11 @@ _UNSEEN = "adopted"
 def adopted(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, now: float) -> None:
     """One turn of an adopted worker whose process lives."""
     state = outcome.state
+    if evidence.held:
+        # Nothing of it runs that could be seen: the wait for its start begins anew.
+        outcome.state = replace(state, spawned_at=now, ready_at=None)
+        outcome.move(Trigger.BACK_UNREADY, now, "adopted; nothing of it runs yet")
+        return
     if not _seen(policy, evidence):
         _warn(outcome, policy, now)
         return
@@ -60,6 +65,9 @@ def _warn(outcome: Outcome, policy: WorkerPolicy, now: float) -> None:
     if waited < policy.heartbeat_timeout or _UNSEEN in state.warned:
         return
     outcome.state = replace(state, warned=state.warned | {_UNSEEN})
-    text = f"adopted {sentences.seconds(waited)} ago and nothing is seen of it: its agent does not"
-    text += " come back; it is left alone, look at it"
+    what = "its agent does not come back"
+    if policy.probed and policy.agent != AGENT_REQUIRED:
+        what = "its probe does not pass"
+    text = f"adopted {sentences.seconds(waited)} ago and nothing is seen of it: {what};"
+    text += " it is left alone, look at it"
     outcome.note(Kind.ADOPTED_UNSEEN, text)

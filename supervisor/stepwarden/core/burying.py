@@ -12,6 +12,9 @@ from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.worker import Outcome, WorkerState, begin_life
 
+UNKILLABLE = "unkillable"
+"""The cause of FAILED while something of the old tree is left."""
+
 
 def buried(
     state: WorkerState,
@@ -35,7 +38,7 @@ def buried(
     elif state.lifecycle is State.STOPPING and state.restart_wanted:
         begin_life(outcome, Trigger.TURNED_OVER, now, "every process is gone; started again")
     elif state.lifecycle is State.STOPPING:
-        outcome.move(Trigger.ENDED, now, f"{state.sentence}; every process is gone")
+        outcome.move(Trigger.ENDED, now, f"{state.sentence}; every process is gone", state.cause)
     elif state.lifecycle is State.DEAD:
         _after_burial(outcome, policy, now, spread)
     elif state.lifecycle is State.FAILED:
@@ -49,7 +52,7 @@ def _stuck(outcome: Outcome, leftovers: frozenset[ProcessId], now: float) -> Non
         Trigger.UNKILLABLE,
         now,
         f"leftover pids {pids} do not end, not even by KILL; nothing is started beside them",
-        cause="unkillable",
+        cause=UNKILLABLE,
         leftovers=pids,
     )
 
@@ -57,15 +60,22 @@ def _stuck(outcome: Outcome, leftovers: frozenset[ProcessId], now: float) -> Non
 def _freed(outcome: Outcome, policy: WorkerPolicy, now: float, spread: float) -> None:
     """What could not be killed is gone at last: do what was to be done then."""
     state = outcome.state
-    unwanted = not restarts.wants_restart(policy.restart, state.clean_exit)
-    if state.stop_wanted or (unwanted and not state.restart_wanted):
+    if state.stop_wanted or (rests_after(policy, state.clean_exit) and not state.restart_wanted):
         text = "every process is gone at last; not started again"
-        outcome.move(Trigger.FREED_UNWANTED, now, text)
+        outcome.move(Trigger.FREED_UNWANTED, now, text, state.cause)
+    elif state.give_up:
+        text = f"{state.give_up}; every process is gone at last"
+        outcome.state = replace(state, sentence=text)
+        outcome.note(Kind.BURIAL, text)
+    elif _awaits_without_limit(policy):
+        _await_platform(outcome, policy, now, Trigger.FREED)
     elif restarts.spent(state.ledger, policy.restart, now):
         # It stays FAILED; what changes is the reason, and that the operator may start it.
         text = _gave_up(state, policy, now)
         outcome.state = replace(state, sentence=text)
         outcome.note(Kind.BURIAL, f"every process is gone at last; {text}")
+    elif policy.attached:
+        _await_platform(outcome, policy, now, Trigger.FREED)
     else:
         _delay_restart(outcome, policy, now, spread, Trigger.FREED)
 
@@ -75,9 +85,9 @@ def _after_burial(outcome: Outcome, policy: WorkerPolicy, now: float, spread: fl
     if state.give_up:
         text = f"{state.give_up}{_last(state)}"
         outcome.move(Trigger.BURIED_SPENT, now, text, state.cause)
-    elif policy.attached and policy.restart.on == "never":
-        _await_platform(outcome, policy, now)
-    elif not restarts.wants_restart(policy.restart, state.clean_exit):
+    elif _awaits_without_limit(policy):
+        _await_platform(outcome, policy, now, Trigger.BURIED)
+    elif rests_after(policy, state.clean_exit):
         text = f"every process is gone; not started again, restart.on is {policy.restart.on}"
         text += _last(state)
         outcome.move(Trigger.BURIED_UNWANTED, now, text, state.cause)
@@ -85,18 +95,29 @@ def _after_burial(outcome: Outcome, policy: WorkerPolicy, now: float, spread: fl
         text = _gave_up(state, policy, now)
         outcome.move(Trigger.BURIED_SPENT, now, text, state.cause)
     elif policy.attached:
-        _await_platform(outcome, policy, now)
+        _await_platform(outcome, policy, now, Trigger.BURIED)
     else:
         _delay_restart(outcome, policy, now, spread, Trigger.BURIED)
 
 
-def _await_platform(outcome: Outcome, policy: WorkerPolicy, now: float) -> None:
+def rests_after(policy: WorkerPolicy, clean_exit: bool) -> bool:
+    """Whether a death is the end of it by its policy; `clean_exit`: its main ended with code 0."""
+    wanted = restarts.wants_restart(policy.restart, clean_exit)
+    return not wanted and not _awaits_without_limit(policy)
+
+
+def _awaits_without_limit(policy: WorkerPolicy) -> bool:
+    """With `restart.on: never` it is the platform that counts how often."""
+    return policy.attached and policy.restart.on == "never"
+
+
+def _await_platform(outcome: Outcome, policy: WorkerPolicy, now: float, trigger: Trigger) -> None:
     """Something else starts it again; its next life begins with the wait for that."""
     wait = sentences.seconds(policy.expect_external)
     text = f"every process is gone; whoever started it has {wait} to start it again"
     text += _last(outcome.state)
     outcome.state = replace(outcome.state, restart_at=Deadline(now))
-    outcome.move(Trigger.BURIED, now, text, outcome.state.cause)
+    outcome.move(trigger, now, text, outcome.state.cause)
 
 
 def _gave_up(state: WorkerState, policy: WorkerPolicy, now: float) -> str:

@@ -21,8 +21,19 @@ def command(state: WorkerState, word: str, now: float, by: str = "the operator")
 
 
 def end_with_daemon(state: WorkerState, now: float) -> Outcome:
-    """The daemon ends and takes the worker with it; nobody wished that it stay down."""
-    return _told(state, "stop", now, "the ending supervisor")
+    """The daemon ends and takes the worker with it; nobody wished that it stay down.
+
+    What was to follow a death is kept in the cause, for the next daemon. One that rests is left
+    as it is: FAILED outlives the daemon.
+    """
+    outcome = Outcome(state)
+    if state.lifecycle in lifecycle.RESTING:
+        return outcome
+    cause = "" if state.lifecycle in lifecycle.LIVE else state.cause
+    outcome.state = replace(state, restart_wanted=False, stop_wanted=True, suspicions=())
+    if outcome.move(Trigger.STOP, now, "stopped by the ending supervisor", cause):
+        _end_if_live(outcome, state)
+    return outcome
 
 
 def regroup(state: WorkerState, now: float, sentence: str) -> Outcome:
@@ -31,7 +42,7 @@ def regroup(state: WorkerState, now: float, sentence: str) -> Outcome:
     if state.lifecycle in lifecycle.LIVE:
         outcome.state = replace(state, restart_wanted=True, suspicions=())
         outcome.move(Trigger.RESTART, now, sentence)
-        outcome.actions.append(EndTree(state.incarnation))
+        _end_if_live(outcome, state)
     return outcome
 
 
@@ -43,10 +54,23 @@ def give_up(state: WorkerState, now: float, sentence: str) -> Outcome:
     elif state.lifecycle in lifecycle.LIVE:
         outcome.state = replace(state, give_up=sentence, restart_wanted=False, suspicions=())
         outcome.move(Trigger.STOP, now, sentence)
-        outcome.actions.append(EndTree(state.incarnation))
-    elif state.lifecycle in lifecycle.ENDING and not state.stop_wanted:
+        _end_if_live(outcome, state)
+    elif _still_to_follow(state):
         outcome.state = replace(state, give_up=sentence, restart_wanted=False)
     return outcome
+
+
+def _still_to_follow(state: WorkerState) -> bool:
+    """Whether another life would follow when its tree is gone, or the unkillable at last is."""
+    ending = state.lifecycle in lifecycle.ENDING
+    stuck = state.lifecycle is State.FAILED and bool(state.leftovers)
+    return (ending or stuck) and not state.stop_wanted
+
+
+def _end_if_live(outcome: Outcome, before: WorkerState) -> None:
+    """Have its tree ended, where that has not begun yet."""
+    if before.lifecycle in lifecycle.LIVE:
+        outcome.actions.append(EndTree(before.incarnation))
 
 
 def _told(state: WorkerState, word: str, now: float, by: str) -> Outcome:
@@ -75,10 +99,11 @@ def _start(outcome: Outcome, now: float, by: str) -> None:
 
 def _stop(outcome: Outcome, now: float, by: str) -> None:
     state = outcome.state
-    outcome.state = replace(state, restart_wanted=False, stop_wanted=True, suspicions=())
-    moved = outcome.move(Trigger.STOP, now, f"stopped by {by}")
-    if moved and state.lifecycle in lifecycle.LIVE:
-        outcome.actions.append(EndTree(state.incarnation))
+    outcome.state = replace(
+        state, restart_wanted=False, stop_wanted=True, give_up="", suspicions=()
+    )
+    if outcome.move(Trigger.STOP, now, f"stopped by {by}"):
+        _end_if_live(outcome, state)
 
 
 def _restart(outcome: Outcome, now: float, by: str) -> None:
@@ -86,7 +111,6 @@ def _restart(outcome: Outcome, now: float, by: str) -> None:
     if state.lifecycle not in lifecycle.LIVE | {State.DEAD}:
         _start(outcome, now, by)
         return
-    outcome.state = replace(state, restart_wanted=True, ledger=Ledger(), suspicions=())
+    outcome.state = replace(state, restart_wanted=True, give_up="", ledger=Ledger(), suspicions=())
     outcome.move(Trigger.RESTART, now, f"restart asked for by {by}")
-    if state.lifecycle in lifecycle.LIVE:
-        outcome.actions.append(EndTree(state.incarnation))
+    _end_if_live(outcome, state)

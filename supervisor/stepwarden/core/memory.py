@@ -6,10 +6,10 @@ reads them back knows whether it is still the same.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepwarden.core.deadline import Deadline
 from stepwarden.core.lifecycle import State
 from stepwarden.core.restarts import Ledger
 from stepwarden.core.worker import WorkerState
@@ -63,17 +63,17 @@ def recall(told: Any) -> Kept | None:
     """Read back what `keep` gave; None for one that no version of this program wrote.
 
     Unknown keys are those of a newer version and are left out; what is missing takes its default.
+    A state that only a newer version knows counts as STARTING: what is found on the host decides.
     """
     try:
-        deaths, streak = told.get("ledger", [[], 0])
         return Kept(
-            lifecycle=State(told["lifecycle"]),
+            lifecycle=_lifecycle(told["lifecycle"]),
             incarnation=_count(told, "incarnation"),
             wish=_word(told, "wish"),
             ready_at=_instant(told, "ready_at"),
             deaths=_count(told, "deaths"),
             false_alarms=_count(told, "false_alarms"),
-            ledger=Ledger(tuple(float(at) for at in deaths), int(streak)),
+            ledger=_ledger(told),
             restart_at=_instant(told, "restart_at"),
             restart_wanted=told.get("restart_wanted") is True,
             stop_wanted=told.get("stop_wanted") is True,
@@ -84,13 +84,26 @@ def recall(told: Any) -> Kept | None:
             last_exit=_word(told, "last_exit"),
             last_death=_word(told, "last_death"),
         )
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ArithmeticError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def restart_deadline(kept: Kept) -> Deadline:
-    """When its next life was to begin."""
-    return Deadline.never() if kept.restart_at is None else Deadline(kept.restart_at)
+def _lifecycle(word: object) -> State:
+    if not isinstance(word, str):
+        raise TypeError("lifecycle")
+    return State(word) if word in State.__members__ else State.STARTING
+
+
+def _ledger(told: dict[str, Any]) -> Ledger:
+    deaths, streak = told.get("ledger", [[], 0])
+    if not isinstance(deaths, list) or not all(map(_is_instant, deaths)):
+        raise ValueError("ledger")
+    return Ledger(tuple(float(at) for at in deaths), max(0, int(streak)))
+
+
+def _is_instant(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value)
 
 
 def _count(told: dict[str, object], key: str) -> int:
@@ -102,7 +115,7 @@ def _count(told: dict[str, object], key: str) -> int:
 
 def _instant(told: dict[str, object], key: str) -> float | None:
     value = told.get(key)
-    return float(value) if isinstance(value, int | float) else None
+    return float(value) if _is_instant(value) else None
 
 
 def _word(told: dict[str, object], key: str) -> str:

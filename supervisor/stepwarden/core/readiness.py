@@ -17,12 +17,25 @@ def came_up(state: WorkerState, evidence: WorkerEvidence) -> frozenset[str]:
 
 def ready_now(policy: WorkerPolicy, evidence: WorkerEvidence, up: frozenset[str]) -> bool:
     """By its probe where it has one; else its process runs and its ranks are past loading."""
+    if not runs(policy, evidence):
+        return False
     if policy.probed:
-        return evidence.main is not None and evidence.probe_ok
+        return evidence.probe_ok
     ranks = live_ranks(evidence)
     if policy.agent == AGENT_REQUIRED and not ranks:
         return False
-    return evidence.main is not None and all(name in up for name in ranks)
+    return all(name in up for name in ranks)
+
+
+def runs(policy: WorkerPolicy, evidence: WorkerEvidence) -> bool:
+    """Whether its process is known to run.
+
+    Of a worker that something else started, in a pid namespace of its own, the agent is all that
+    there is to see.
+    """
+    if evidence.held:
+        return False
+    return evidence.main is not None or (policy.attached and bool(live_ranks(evidence)))
 
 
 def ready_sentence(policy: WorkerPolicy, evidence: WorkerEvidence) -> str:

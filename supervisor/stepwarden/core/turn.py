@@ -91,7 +91,7 @@ def advance(
     if state.lifecycle is State.RESTARTING and state.restart_at.passed(now):
         begin_life(outcome, Trigger.DELAY_OVER, now, "started again after its delay")
     elif state.lifecycle is State.FAILED and policy.attached:
-        failed_in_vain(outcome, evidence, now)
+        failed_in_vain(outcome, policy, evidence, now)
     elif state.lifecycle in lifecycle.LIVE and not _gone(outcome, policy, evidence, now):
         _living(outcome, policy, evidence, awareness, now)
     return outcome

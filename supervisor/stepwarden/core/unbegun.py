@@ -12,6 +12,7 @@ from stepwarden.core.event import Kind
 from stepwarden.core.evidence import WorkerEvidence
 from stepwarden.core.lifecycle import Trigger
 from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.readiness import runs
 from stepwarden.core.worker import Outcome
 
 
@@ -37,10 +38,12 @@ def held(
         outcome.move(Trigger.NOT_BACK, now, text, Cause.PLATFORM)
 
 
-def failed_in_vain(outcome: Outcome, evidence: WorkerEvidence, now: float) -> None:
+def failed_in_vain(
+    outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, now: float
+) -> None:
     """The platform may start it later than it should; it is watched all the same."""
-    if outcome.state.cause == Cause.PLATFORM and evidence.main is not None and not evidence.held:
-        outcome.state = replace(outcome.state, spawned_at=now)
+    if outcome.state.cause == Cause.PLATFORM and runs(policy, evidence):
+        outcome.state = replace(outcome.state, spawned_at=now, held="")
         outcome.move(Trigger.CAME_BACK, now, "its agent is there at last")
 
 
@@ -48,4 +51,7 @@ def begun(outcome: Outcome, evidence: WorkerEvidence) -> None:
     """It was started later than its life began: its clocks begin there."""
     state = outcome.state
     if evidence.spawned_at is not None and evidence.spawned_at != state.spawned_at:
-        outcome.state = replace(state, spawned_at=evidence.spawned_at, held="")
+        state = replace(state, spawned_at=evidence.spawned_at)
+    if state.held:
+        state = replace(state, held="", sentence="its wait is over; it is being started")
+    outcome.state = state
