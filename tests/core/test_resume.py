@@ -31,8 +31,8 @@ DEATHS = Ledger((4000.0, 4900.0), 2)
 
 
 def kept(lifecycle: State = State.HEALTHY, **facts: Any) -> Kept:
-    facts = {"incarnation": 4, "wish": "up", "deaths": 2, "ledger": DEATHS} | facts
-    return Kept(lifecycle, **facts)
+    usual: dict[str, Any] = {"incarnation": 4, "wish": "up", "deaths": 2, "ledger": DEATHS}
+    return Kept(lifecycle, **usual | facts)
 
 
 def gone(outcome: Outcome, policy: WorkerPolicy = POLICY, now: float = NOW + 1.0) -> Outcome:
@@ -294,8 +294,8 @@ def test_an_unkillable_rest_is_failed_under_the_next_daemon_too() -> None:
 
 
 def living(lifecycle: State = State.HEALTHY, **facts: Any) -> WorkerState:
-    facts = {"incarnation": 4, "deaths": 2, "ledger": DEATHS} | facts
-    return WorkerState("w", lifecycle, **facts)
+    usual: dict[str, Any] = {"incarnation": 4, "deaths": 2, "ledger": DEATHS}
+    return WorkerState("w", lifecycle, **usual | facts)
 
 
 @pytest.mark.parametrize("lifecycle", sorted(LIVE))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from stepwarden.core.lifecycle import State
 from stepwarden.core.restarts import Ledger
@@ -66,10 +66,11 @@ def recall(told: Any) -> Kept | None:
     A state that only a newer version knows counts as STARTING: what is found on the host decides.
     """
     try:
+        wish = _word(told, "wish")
         return Kept(
             lifecycle=_lifecycle(told["lifecycle"]),
             incarnation=_count(told, "incarnation"),
-            wish=_word(told, "wish"),
+            wish=wish if wish in {"up", "down"} else "",
             ready_at=_instant(told, "ready_at"),
             deaths=_count(told, "deaths"),
             false_alarms=_count(told, "false_alarms"),
@@ -101,9 +102,10 @@ def _ledger(told: dict[str, Any]) -> Ledger:
     return Ledger(tuple(float(at) for at in deaths), max(0, int(streak)))
 
 
-def _is_instant(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)
+def _is_instant(value: object) -> TypeGuard[int | float]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value)
 
 
 def _count(told: dict[str, object], key: str) -> int:
