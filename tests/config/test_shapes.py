@@ -14,6 +14,7 @@ from stepwarden.config import (
     ShortCommand,
 )
 from stepwarden.config.effective import effective_yaml
+from stepwarden.config.explanation import explain
 from stepwarden.core.policy import RestartPolicy
 from support.loading import RICH, RICH_ENVIRONMENT, errors, loaded, warnings
 
@@ -205,3 +206,9 @@ def test_files_of_captured_output_belong_to_one_worker() -> None:
 def test_a_unit_belongs_to_one_worker() -> None:
     text = "workers: {a: {backend: cpu, unit: x.service}, b: {backend: cpu, unit: x.service}}"
     assert "worker a has x.service too" in errors(text)["workers.b.unit"]
+
+
+def test_a_progress_counter_is_explained() -> None:
+    text = STARTED % ", agent: none, progress: {url: 'http://a/', counter: b, work: c, budget: 2m}"
+    remarks = explain(loaded(text).workers["w"], None, None).remarks
+    assert "its progress counter may stand still for 120 s while there is work" in remarks

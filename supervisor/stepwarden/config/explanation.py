@@ -117,6 +117,9 @@ def _remarks(worker: WorkerConfig, seqs: int) -> Iterator[str]:
     policy = worker.policy
     if policy.agent == AGENT_NONE:
         yield "steps of this worker are not watched (agent: none); with an agent, this would hold"
+    if worker.progress is not None:
+        budget = worker.progress.budget
+        yield f"its progress counter may stand still for {budget:g} s while there is work"
     if worker.name and seqs > policy.max_num_seqs:
         yield (
             f"{seqs} sequences are more than max_num_seqs of this worker, {policy.max_num_seqs}:"

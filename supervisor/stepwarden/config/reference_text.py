@@ -9,7 +9,9 @@ One YAML file. `stepwarden check FILE` names all its problems at once, as
 `file:line:column: error: path: message`, and exits with 78 where there is one (0 where there are
 only warnings; with `--strict` warnings count too). `stepwarden check --effective FILE` prints what
 holds after defaults. `config/stepwarden.yaml` is an annotated file to start from, and
-`config/schema.json` lets an editor check while you type.
+`config/schema.json` lets an editor check while you type. `config/examples/` has whole deployments:
+a tensor-parallel engine on bare metal, prefill and decode as a group, a container driven by its
+client, a small box with shell wrappers, a sidecar in a pod.
 
 ## How values are written
 
