@@ -55,7 +55,7 @@ soak: $(BIN)/.dev ## the long hunts: torn reads, many events (STEPWARDEN_SEED re
 test-lowest: $(LOWEST)/.ready ## the fast tests with the lowest versions that we allow
 	STEPWARDEN_TEST_BUILT=1 $(LOWEST)/bin/pytest -p no:cacheprovider -m '$(FASTEST)' $(PYTEST_ARGS)
 
-test-matrix: $(BIN)/.dev ## the agent beside other versions of protobuf and grpcio
+test-matrix: $(BIN)/.dev ## the agent beside other versions of protobuf, and of grpcio
 	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -m matrix $(PYTEST_ARGS)
 
 test-vllm: $(BIN)/.dev ## the tests on a real vLLM (its environment is cached outside the tree)

@@ -1,6 +1,6 @@
 """The floor: a bare grpc.aio server that takes the same beats and does nothing with them.
 
-bare_server.py SOCKET
+bare_server.py SOCKET [options]     options: with the supervisor's channel options, not gRPC's own
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from stepwarden_proto.channel import SERVER_OPTIONS
 from stepwarden_proto.v1 import agent_pb2, agent_pb2_grpc
 
 
@@ -21,7 +22,7 @@ class Nothing(agent_pb2_grpc.AgentServiceServicer):
 
 
 async def main() -> None:
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=SERVER_OPTIONS if sys.argv[2:] == ["options"] else ())
     agent_pb2_grpc.add_AgentServiceServicer_to_server(Nothing(), server)
     server.add_insecure_port(f"unix:{sys.argv[1]}")
     await server.start()

@@ -16,11 +16,12 @@ from stepwarden_agent import forking, link, log
 from stepwarden_agent.beats import Beats
 from stepwarden_agent.header import Header
 from stepwarden_agent.leases import Lease, LeaseBook
-from stepwarden_agent.link import Link
+from stepwarden_agent.link import Link, MakeMessage
 from stepwarden_agent.message import BeatMaker
 from stepwarden_agent.page_file import Page, create_page, private_page
 from stepwarden_agent.progress import UNKNOWN, Begin, End, Ring
 from stepwarden_agent.settings import Settings, read_settings
+from stepwarden_agent.wake import Wake
 
 if TYPE_CHECKING:
     from stepwarden_proto.v1 import agent_pb2
@@ -73,7 +74,6 @@ class Agent:
         self._page: Page | None = None
         self._header: Header | None = None
         self._beats: Beats | None = None
-        self._uplink: Link | None = None
         self._leases = LeaseBook()
         self._arming = threading.Lock()
         ring = Ring(self._arm)
@@ -159,10 +159,9 @@ class Agent:
             self._attach(None)
             if self._header is not None:
                 self._header.close()
-            if self._beats is not None:
-                self._beats.stop()
-            if self._uplink is not None:
-                self._uplink.finish(BYE_SECONDS)
+            beats, self._beats = self._beats, None
+            if beats is not None:
+                beats.finish(BYE_SECONDS)
         except Exception as error:
             log.once("close", f"the agent could not end cleanly: {error!r}")
 
@@ -182,10 +181,11 @@ class Agent:
         self._attach(None)
         if self._header is not None:
             self._first_phase = self._header.phase
+        if self._beats is not None:
+            self._beats.abandon()
         self._page = None
         self._header = None
         self._beats = None
-        self._uplink = None
         self._leases = LeaseBook()
         self._arming = threading.Lock()
         log.forget()
@@ -212,14 +212,13 @@ class Agent:
             return maker.make(pb, reason, page.words, self._leases.shown(), self._detail)
 
         header = Header(page.words)
-        uplink = Link(settings, make) if settings.target else None
-        beats = Beats(header, uplink, settings.interval, self._watch_steps)
+        wake = Wake()
+        uplink = _new_link(settings, make, wake)
+        beats = Beats(header, uplink, settings.interval, self._watch_steps, wake)
         self._attach(page.words)
-        self._header, self._uplink, self._beats = header, uplink, beats
+        self._header, self._beats = header, beats
         try:
             beats.start()
-            if uplink is not None:
-                uplink.start()
         except RuntimeError as error:
             # No more threads (a limit, or the interpreter is going down): the page still works.
             log.once("thread", f"no heartbeats from this process: {error}")
@@ -233,8 +232,9 @@ class Agent:
         return self._header
 
     def _tell(self, reason: int) -> None:
-        if self._beats is not None:
-            self._beats.tell(reason)
+        beats = self._beats
+        if beats is not None:
+            beats.tell(reason)
 
     def _lease_over(self, lease: Lease) -> None:
         self._leases.remove(lease)
@@ -256,10 +256,8 @@ class Agent:
 
     def _mute(self, ticks: bool = True) -> None:
         """For tests: no more messages, and with `ticks` no more ticks either. Steps go on."""
-        if self._uplink is not None:
-            self._uplink.drop()
-        if ticks and self._beats is not None:
-            self._beats.stop()
+        if self._beats is not None:
+            self._beats.stop() if ticks else self._beats.silence()
 
 
 _agents: dict[str, Agent] = {}
@@ -292,6 +290,16 @@ def _close_at_exit(agent: Agent) -> None:
         from multiprocessing.util import Finalize
 
         Finalize(None, agent.close, exitpriority=10)
+
+
+def _new_link(settings: Settings, make: MakeMessage, wake: Wake) -> Link | None:
+    if not settings.target:
+        return None
+    try:
+        return Link(settings, make, wake)
+    except ValueError as error:
+        log.once("target", f"no heartbeats from this process: {error}")
+        return None
 
 
 def _open_page(settings: Settings, rank: str, phase: str) -> Page:

@@ -1,10 +1,15 @@
-"""The beat thread: ticks on the page at each interval and says when a message is due."""
+"""The beat thread: ticks on the page at each interval, and moves the stream to the supervisor on.
+
+It is the only thread of an agent, and waits in one place: for its next tick or look, for the
+supervisor, and for whoever has something to tell.
+"""
 
 from __future__ import annotations
 
-import queue
+import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from stepwarden_proto import ring
@@ -12,6 +17,7 @@ from stepwarden_proto import ring
 from stepwarden_agent import link, log
 from stepwarden_agent.header import Header
 from stepwarden_agent.link import Link
+from stepwarden_agent.wake import Wake
 
 LOOK_SECONDS = 0.5
 """How often it looks whether steps began: the hot path may not wake anybody."""
@@ -19,8 +25,7 @@ LOOK_SECONDS = 0.5
 QUIET_SECONDS = 1.0
 """Without a step for this long a rank is idle: else every gap between two steps would tell."""
 
-MIN_GAP_SECONDS = 0.1
-"""Between two messages, however often the engine changes its phase."""
+_MAX_TOLD = 64
 
 
 class Activity:
@@ -33,9 +38,11 @@ class Activity:
 
     def look(self, words: memoryview, now: float) -> int | None:
         """link.BUSY or link.IDLE where that has changed, else None."""
-        snapshot = words[: ring.PAGE_WORDS].tolist()
-        begun = ring.steps_begun(snapshot)
-        if begun != self._begun or ring.open_steps(snapshot):
+        begun = ring.steps_begun(words)
+        if begun == self._begun and not self._busy:
+            # Nothing can be open that was not seen when it began: the rest is not needed.
+            return None
+        if begun != self._begun or ring.open_steps(words[: ring.PAGE_WORDS].tolist()):
             self._begun, self._last = begun, now
             if not self._busy:
                 self._busy = True
@@ -50,7 +57,8 @@ class Beats:
     """One thread for one page. `uplink` is None where there is nobody to send to.
 
     `interval`: seconds between two ticks and, while nothing else happens, between two messages.
-    `watch_steps` is called at each look: what is open then is a long step.
+    `watch_steps` is called at each look: what is open then is a long step. `wake` is what `uplink`
+    was given.
     """
 
     def __init__(
@@ -59,15 +67,19 @@ class Beats:
         uplink: Link | None,
         interval: float,
         watch_steps: Callable[[], None],
+        wake: Wake,
     ) -> None:
         self._header = header
         self._watch_steps = watch_steps
         self._interval = interval
         self._uplink = uplink
-        self._wake: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._wanted: int | None = None
-        self._stopped = False
+        self._wake = wake
+        self._told: deque[int] = deque(maxlen=_MAX_TOLD)
+        self._next_tick = self._next_look = 0.0
+        self._silent = self._ending = self._stopped = False
+        self._done = threading.Event()
         self._activity = Activity()
+        self._waiter = _Waiter(wake)
         self._thread = threading.Thread(target=self._run, name="stepwarden-beats", daemon=True)
 
     def start(self) -> None:
@@ -76,55 +88,115 @@ class Beats:
 
     def tell(self, reason: int) -> None:
         """A message should go out soon. Safe in a signal handler."""
-        self._wake.put(reason)
+        self._told.append(reason)
+        self._wake()
+
+    def finish(self, seconds: float) -> None:
+        """No more ticks; say bye where somebody listens, and end. Waits for `seconds` at most."""
+        self._ending = True
+        self._wake()
+        if self._thread.is_alive():
+            self._done.wait(seconds)
+        self.stop()
 
     def stop(self) -> None:
-        """No more ticks, no more messages."""
+        """No more ticks, no more messages, no bye."""
         self._stopped = True
-        self._wake.put(link.TICK)
+        self._wake()
+
+    def silence(self) -> None:
+        """No more messages; ticks go on."""
+        self._silent = True
+        self._wake()
+
+    def abandon(self) -> None:
+        """This is a forked child, which the thread is not in: let go of the descriptors."""
+        self._wake.close()
+        if self._uplink is not None:
+            self._uplink.abandon()
 
     def _run(self) -> None:
         try:
             self._loop()
         except Exception as error:
             log.once("beats", f"the beat thread ended: {error!r}")
+        finally:
+            if self._uplink is not None:
+                self._uplink.drop()
+            self._done.set()
 
     def _loop(self) -> None:
-        next_tick = next_message = time.monotonic()
-        while True:
+        events = 0
+        self._next_tick = self._next_look = time.monotonic()
+        while not self._stopped:
             now = time.monotonic()
-            if now >= next_tick:
-                self._header.tick()
-                next_tick = max(next_tick + self._interval, now)
-                self._want(link.TICK)
-            self._watch_steps()
-            self._want(self._activity.look(self._header.words, now))
-            if self._wanted is not None and now >= next_message:
-                self._send()
-                next_message = now + MIN_GAP_SECONDS
-            wake_at = min(next_tick, now + LOOK_SECONDS)
-            if self._wanted is not None:
-                wake_at = min(wake_at, next_message)
-            self._sleep(max(0.0, wake_at - time.monotonic()))
-            if self._stopped:
-                return
+            if not self._ending:
+                self._tick_and_look(now)
             if self._uplink is not None:
-                self._uplink.give_up_overdue()
+                self._move(self._uplink, now, events)
+            if self._ending and (self._uplink is None or self._uplink.over):
+                return
+            events = self._waiter.wait(self._uplink, self._wake_at() - time.monotonic())
 
-    def _sleep(self, seconds: float) -> None:
-        try:
-            self._want(self._wake.get(timeout=seconds))
-            while True:
-                self._want(self._wake.get_nowait())
-        except queue.Empty:
+    def _tick_and_look(self, now: float) -> None:
+        ticks = now >= self._next_tick
+        if ticks:
+            self._header.tick()
+            self._next_tick = max(self._next_tick + self._interval, now)
+            self._told.append(link.TICK)
+        if ticks or now >= self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            self._watch_steps()
+            change = self._activity.look(self._header.words, now)
+            if change is not None:
+                self._told.append(change)
+
+    def _move(self, uplink: Link, now: float, events: int) -> None:
+        if self._silent:
+            uplink.drop()
+        while self._told:
+            uplink.offer(self._told.popleft())
+        if self._ending:
+            uplink.end()
+        uplink.turn(now, events)
+
+    def _wake_at(self) -> float:
+        wake_at = min(self._next_tick, self._next_look)
+        due_at = None if self._uplink is None else self._uplink.due_at()
+        return wake_at if due_at is None else min(wake_at, due_at)
+
+
+class _Waiter:
+    """Waits for the connection, for a wake, or for the time to pass: whatever comes first."""
+
+    def __init__(self, wake: Wake) -> None:
+        self._wake = wake
+        self._poll = select.poll()
+        self._watched = (-1, 0)
+        if wake.descriptor >= 0:
+            self._poll.register(wake.descriptor, select.POLLIN)
+
+    def wait(self, uplink: Link | None, seconds: float) -> int:
+        """What poll says of the connection by then; 0: nothing."""
+        if uplink is not None:
+            self._watch(uplink.interest())
+        events = 0
+        for descriptor, found in self._poll.poll(max(0.0, seconds) * 1000.0):
+            if descriptor == self._watched[0]:
+                events = found
+            elif found & select.POLLNVAL:
+                # The engine has closed it, with everything else that it had not opened itself.
+                self._poll.unregister(descriptor)
+                self._wake.forget()
+            else:
+                self._wake.clear()
+        return events
+
+    def _watch(self, wanted: tuple[int, int]) -> None:
+        if wanted == self._watched:
             return
-
-    def _want(self, reason: int | None) -> None:
-        # A change says more than the tick that it rides on.
-        if reason is not None and (self._wanted is None or self._wanted == link.TICK):
-            self._wanted = reason
-
-    def _send(self) -> None:
-        wanted, self._wanted = self._wanted, None
-        if self._uplink is not None and wanted is not None:
-            self._uplink.offer(wanted)
+        if self._watched[0] >= 0 and self._watched[0] != wanted[0]:
+            self._poll.unregister(self._watched[0])
+        if wanted[0] >= 0:
+            self._poll.register(*wanted)
+        self._watched = wanted

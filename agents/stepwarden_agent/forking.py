@@ -11,11 +11,12 @@ import threading
 import weakref
 from typing import Protocol
 
-_IMPORT_WAIT_SECONDS = 5.0
+_WAIT_SECONDS = 5.0
 
-# Held while a thread of ours imports gRPC. A fork in the middle would leave the child with an
-# import lock that nobody ever releases, and the engine's own `import grpc` would hang in it.
-import_lock = threading.Lock()
+# Held while a thread of ours does what no fork may cut in half: it imports protobuf (the child
+# would have an import lock that nobody ever releases, and the engine's own import would hang in
+# it), or it makes or closes a socket.
+lock = threading.Lock()
 
 
 class Forkable(Protocol):
@@ -41,16 +42,16 @@ def tell(agent: Forkable) -> None:
 
 def _before() -> None:
     global _held  # noqa: PLW0603 - the handlers have no other way to speak to each other
-    _held = import_lock.acquire(timeout=_IMPORT_WAIT_SECONDS)
+    _held = lock.acquire(timeout=_WAIT_SECONDS)
 
 
 def _in_parent() -> None:
     if _held:
-        import_lock.release()
+        lock.release()
 
 
 def _in_child() -> None:
-    global import_lock  # noqa: PLW0603 - the old one may be held by a thread that is not here
-    import_lock = threading.Lock()
+    global lock  # noqa: PLW0603 - the old one may be held by a thread that is not here
+    lock = threading.Lock()
     for agent in list(_known):
         agent.forked()

@@ -1,24 +1,27 @@
-"""The stream to the supervisor, in a thread of its own that may wait without harm to anybody.
+"""The stream to the supervisor, moved on by the beat thread; it never waits.
 
 One message is in flight at most: the next one is made when the last was acknowledged, from what
-is true by then, so the newest always wins. gRPC is imported here, in that thread, and nowhere
-else; channel and call live in locals of that thread, so that a forked child never destroys them.
+is true by then, so the newest always wins. Nothing is sent before the supervisor has shown that it
+listens: a frozen one would find a pile of old messages when it wakes.
 """
 
 from __future__ import annotations
 
-import queue
-import re
-import threading
-import time
+import random
+import select
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from stepwarden_proto.channel import CLIENT_OPTIONS
+from stepwarden_proto.channel import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS
 from stepwarden_proto.page import TOKEN_METADATA_KEY
 
 from stepwarden_agent import forking, log
 from stepwarden_agent.settings import Settings
+from stepwarden_agent.wire.call import Call
+from stepwarden_agent.wire.dial import Dial
+from stepwarden_agent.wire.target import parse_target
 
 TICK, ATTACH, PHASE, BUSY, IDLE, LEASE, BYE = range(7)
 """Codes of BeatReason, repeated here because the stubs are imported late."""
@@ -26,168 +29,268 @@ TICK, ATTACH, PHASE, BUSY, IDLE, LEASE, BYE = range(7)
 # What is told when several things happened since the last message: the rightmost.
 _RANKING = (TICK, BUSY, IDLE, LEASE, PHASE, ATTACH, BYE)
 
+METHOD = "/stepwarden.v1.AgentService/Attach"
+
+CONNECT_SECONDS = 5.0
+"""A supervisor that has not taken the connection and greeted by then is given up."""
+
 MESSAGE_SECONDS = 5.0
 """A message that is not acknowledged by then is given up, and the stream with it."""
 
-RETRY_SECONDS = 0.4
-"""Between two attempts; with the channel's own backoff still well below 3 s after an outage."""
+MIN_GAP_SECONDS = 0.1
+"""Between two messages, however often the engine changes its phase."""
 
-REFUSED_RETRY_SECONDS = 2.0
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.25, 2.0
+"""Between two attempts: doubled with each failure, up to the second."""
+
+KEEPALIVE_SECONDS = KEEPALIVE_TIME_MS / 1000.0
+PING_SECONDS = KEEPALIVE_TIMEOUT_MS / 1000.0
+
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT"})
-
-OLDEST_GRPC = (1, 63, 2)
+_CHUNK_BYTES = 8192
+_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 MakeMessage = Callable[[Any, int], Any]
 """Makes the message for a reason; the first argument is the module of the stubs."""
 
 
-def load_grpc() -> tuple[Any, Any, Any]:
-    """The modules grpc, agent_pb2 and agent_pb2_grpc."""
-    with forking.import_lock:
-        import grpc
+class _LostError(Exception):
+    """The stream is over; for a reason with a name."""
 
-        # Asked first, because the stubs would only warn, on the engine's stderr.
-        numbers = tuple(int(part) for part in re.findall(r"\d+", grpc.__version__)[:3])
-        if numbers < OLDEST_GRPC:
-            raise ImportError(f"grpc {grpc.__version__} is too old")
-        from stepwarden_proto.v1 import agent_pb2, agent_pb2_grpc
-    return grpc, agent_pb2, agent_pb2_grpc
+    def __init__(self, status: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class Link:
-    """Sends messages to `settings.target` and keeps at it for as long as the process lives."""
+    """Sends messages to `settings.target`, and keeps at it until `end` or `drop`.
 
-    def __init__(self, settings: Settings, make: MakeMessage) -> None:
+    All methods but `abandon` belong to one thread, which calls `turn` when there is something on
+    the descriptor of `interest`, and at `due_at` at the latest. `connected`: the supervisor
+    listens. `over`: nothing is left to do. Raises ValueError for settings that nothing can be
+    reached with.
+    """
+
+    def __init__(
+        self, settings: Settings, make: MakeMessage, wake: Callable[[], None] = lambda: None
+    ) -> None:
         self._settings = settings
         self._make = make
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._wake = wake
+        self._target = parse_target(settings.target)
+        self._call = self._new_call()
+        self._stubs: Any = None
         self._due: int | None = None
-        self._ending = False
-        self._connected = False
-        self._cancel: Callable[[], object] | None = None
-        self._sent_at: float | None = None
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="stepwarden-link", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        self._draw = random.Random()  # the engine's own seed is left alone
+        self._failures = 0
+        self._dial: Dial | None = None
+        self._up = False  # the socket is connected
+        self._begun = False  # the call is open
+        self._sent: int | None = None  # number of the message in flight
+        self._next_try = self._next_send = self._heard_at = 0.0
+        self._deadline: float | None = None
+        self._ending = self._bye_sent = False
+        self.connected = False
+        self.over = False
 
     def offer(self, reason: int) -> None:
         """Something happened; a message goes out as soon as the last one is acknowledged."""
-        due = self._due
-        if due is None or _RANKING.index(reason) > _RANKING.index(due):
+        if self._due is None or _RANKING.index(reason) > _RANKING.index(self._due):
             self._due = reason
-        self._wake.put(None)
 
-    def give_up_overdue(self) -> None:
-        """Cancel the stream where the message in flight has waited too long."""
-        cancel, sent_at = self._cancel, self._sent_at
-        if cancel is None or sent_at is None:
+    def end(self) -> None:
+        """Say bye where somebody listens; `over` tells when that has been heard."""
+        if self._ending:
             return
-        if time.monotonic() - sent_at > MESSAGE_SECONDS:
-            cancel()
-
-    def finish(self, seconds: float) -> None:
-        """Say bye where somebody listens, and end. Waits for at most `seconds`."""
         self._ending = True
-        self.offer(BYE)
-        if self._connected:
-            self._done.wait(seconds)
-        self.drop()
+        if self.connected:
+            self.offer(BYE)
+        else:
+            self.drop()
 
     def drop(self) -> None:
         """End without a bye."""
-        self._ending = True
-        self._wake.put(None)
-        cancel = self._cancel
-        if cancel is not None:
-            cancel()
+        self.over = True
+        if self._up and self._dial is not None and self._dial.socket is not None:
+            with suppress(OSError):
+                self._call.leave()
+                self._write(self._dial.socket)
+        self._hang_up()
 
-    def _run(self) -> None:
-        try:
-            grpc, pb, stubs = load_grpc()
-        except Exception as error:
-            log.once("import", _import_line(error))
+    def abandon(self) -> None:
+        """This is a forked child: the connection is the parent's, and nothing may be sent on it."""
+        self.over = True
+        if self._dial is not None:
+            self._dial.close()
+
+    def interest(self) -> tuple[int, int]:
+        """The descriptor and the events to wait for; (-1, 0): none."""
+        if self._dial is None or self._dial.socket is None:
+            return -1, 0
+        if not self._up:
+            return self._dial.socket.fileno(), select.POLLOUT
+        wanted = select.POLLIN | (select.POLLOUT if self._call.out else 0)
+        return self._dial.socket.fileno(), wanted
+
+    def due_at(self) -> float | None:
+        """The instant at which `turn` has to be called though nothing arrives; None: never."""
+        if self.over:
+            return None
+        if self._dial is None:
+            return self._next_try
+        if self._deadline is not None:
+            return self._deadline
+        quiet = self._heard_at + KEEPALIVE_SECONDS
+        return quiet if self._due is None else min(quiet, self._next_send)
+
+    def turn(self, now: float, events: int = 0) -> None:
+        """Do what can be done at `now`, without waiting; `events`: what poll says of the
+        descriptor."""
+        if self.over or not self._load_stubs():
             return
         try:
-            while not self._ending:
-                # One channel for one stream: older grpcio (1.63 and 1.66 measured) lets the
-                # backoff of a channel that has failed grow far beyond the cap it was given.
-                channel = grpc.insecure_channel(self._settings.target, options=CLIENT_OPTIONS)
-                pause = self._talk(stubs.AgentServiceStub(channel), pb)
-                if self._ending:
-                    self._done.set()
-                channel.close()
-                if not self._ending:
-                    time.sleep(pause)
+            if self._dial is None and now >= self._next_try:
+                self._dial_up()
+            if self._dial is not None:
+                self._move(self._dial, now, events)
+        except _LostError as lost:
+            self._lose(now, lost.status, str(lost))
+        except OSError as error:
+            self._lose(now, "UNAVAILABLE", error.strerror or str(error))
         except Exception as error:
-            log.once("link", f"the link to {self._settings.target} ended: {error!r}")
+            self._lose(now, "INTERNAL", repr(error))
 
-    def _talk(self, stub: Any, pb: Any) -> float:
-        """One stream, from attach to its end; returns the seconds to wait before the next."""
-        messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        cancel: Callable[[], object] | None = None
+    def _load_stubs(self) -> bool:
+        if self._stubs is None:
+            try:
+                with forking.lock:
+                    from stepwarden_proto.v1 import agent_pb2
+                self._stubs = agent_pb2
+            except Exception as error:
+                log.once("import", _import_line(error))
+                self.over = True
+        return not self.over
+
+    def _new_call(self) -> Call:
+        token = ((TOKEN_METADATA_KEY, self._settings.token),)
+        return Call(METHOD, self._target.authority, token)
+
+    def _dial_up(self) -> None:
+        self._dial = Dial(self._target, self._wake)
+        self._call = self._new_call()
+
+    def _move(self, dial: Dial, now: float, events: int) -> None:
+        if events & select.POLLNVAL:
+            dial.forget()
+            raise _LostError("UNAVAILABLE", "the connection was closed by this very process")
+        late = self._deadline is not None and now >= self._deadline
+        if not self._up:
+            if self._deadline is None or dial.looking:
+                self._deadline = now + CONNECT_SECONDS
+            self._up = dial.advance()
+        elif dial.socket is not None and (late or events & _READABLE):
+            # Late or not: what has arrived by now counts.
+            self._read(dial.socket, now)
+        if self._deadline is not None and now >= self._deadline:
+            raise _LostError("no answer", self._patience())
+        if self._up and dial.socket is not None and not self.over:
+            self._send_due(now)
+            self._write(dial.socket)
+
+    def _read(self, connected: socket.socket, now: float) -> None:
         try:
-            token = ((TOKEN_METADATA_KEY, self._settings.token),)
-            call = stub.Attach(iter(messages.get, None), metadata=token)
-            self._cancel = cancel = call.cancel
-            call.add_callback(lambda: self._wake.put(None))
-            self._exchange(call, messages, pb)
-            return RETRY_SECONDS
-        except Exception as error:
-            return self._failed(error)
-        finally:
-            self._connected = False
-            self._sent_at = self._cancel = None
-            if cancel is not None:
-                cancel()
-            # Frees gRPC's own thread, which waits for the next message.
-            messages.put(None)
+            data = connected.recv(_CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            raise _LostError("UNAVAILABLE", "the supervisor closed the connection")
+        self._heard_at = now
+        for message in self._call.receive(data):
+            self._acknowledged(message)
+        if self._call.end is not None and not self.over:
+            status, text = self._call.end
+            raise _LostError(status, text or "the supervisor ended the stream")
+        if self._begun and self._sent is None:
+            self._deadline = None
 
-    def _exchange(self, call: Any, messages: queue.SimpleQueue[Any], pb: Any) -> None:
-        reason: int | None = ATTACH
-        while reason is not None:
-            messages.put(self._make(pb, reason))
-            self._sent_at = time.monotonic()
-            if next(call, None) is None:
-                return
-            self._sent_at = None
-            self._connected = True
-            reason = None if reason == BYE else self._next_reason(call)
+    def _acknowledged(self, message: bytes) -> None:
+        if self._sent is None or self._stubs.Ack.FromString(message).seq != self._sent:
+            raise _LostError("INTERNAL", "an acknowledgement of something that was not sent")
+        self._sent = None
+        self._failures = 0
+        self.connected = True
+        if self._bye_sent:
+            self.drop()
 
-    def _next_reason(self, call: Any) -> int | None:
-        """Waits until something is due; None where the stream is over."""
-        while self._due is None:
-            if not call.is_active():
-                return None
-            self._wake.get()
-        reason, self._due = self._due, None
-        return reason
+    def _send_due(self, now: float) -> None:
+        if self._sent is not None or not self._call.ready:
+            return
+        if self._call.leaving and not self._ending:
+            raise _LostError("UNAVAILABLE", "the supervisor leaves")
+        if not self._begun:
+            self._begun = True
+            self._call.begin()
+            self._send(ATTACH, now)
+        elif self._due is not None and (now >= self._next_send or self._due == BYE):
+            self._send(self._due, now)
+        elif now >= self._heard_at + KEEPALIVE_SECONDS and self._deadline is None:
+            self._call.ping()
+            self._deadline = now + PING_SECONDS
 
-    def _failed(self, error: Exception) -> float:
-        code = getattr(error, "code", None)
-        name = code().name if callable(code) else type(error).__name__
-        if name == "CANCELLED" and not self._ending:
-            name, text = "no answer", f"nothing acknowledged within {MESSAGE_SECONDS:g} s"
-        else:
-            details = getattr(error, "details", None)
-            text = str(details() if callable(details) else error)
-        if not self._ending:
-            target = self._settings.target
-            log.once(
-                f"link {name}",
-                f"no supervisor at {target}: {name}: {text}; the worker runs on, retrying",
-            )
-        return REFUSED_RETRY_SECONDS if name in _REFUSALS else RETRY_SECONDS
+    def _send(self, reason: int, now: float) -> None:
+        if reason == self._due or self._due != BYE:
+            self._due = None  # the message tells all of it
+        beat = self._make(self._stubs, reason)
+        self._call.send(beat.SerializeToString(), last=reason == BYE)
+        self._sent = beat.seq
+        self._bye_sent = reason == BYE
+        self._deadline = now + MESSAGE_SECONDS
+        self._next_send = now + MIN_GAP_SECONDS
+
+    def _write(self, connected: socket.socket) -> None:
+        out = self._call.out
+        if out:
+            with suppress(BlockingIOError):
+                # No signal: an engine may have given SIGPIPE its deadly default back.
+                del out[: connected.send(out, socket.MSG_NOSIGNAL)]
+
+    def _patience(self) -> str:
+        if self._sent is not None:
+            return f"nothing acknowledged within {MESSAGE_SECONDS:g} s"
+        if self._begun:
+            return f"a ping was not answered within {PING_SECONDS:g} s"
+        return f"no greeting within {CONNECT_SECONDS:g} s"
+
+    def _lose(self, now: float, status: str, text: str) -> None:
+        self._hang_up()
+        if self._ending:
+            self.over = True
+            return
+        target = self._settings.target
+        log.once(
+            f"link {status}",
+            f"no supervisor at {target}: {status}: {text}; the worker runs on, retrying",
+        )
+        pause = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** min(self._failures, 8))
+        if status in _REFUSALS:
+            pause = LAST_RETRY_SECONDS
+        self._failures += 1
+        # Spread, so that the ranks of a host do not all come at the same instant.
+        self._next_try = now + pause * self._draw.uniform(0.8, 1.0)
+
+    def _hang_up(self) -> None:
+        self.connected = self._up = self._begun = False
+        self._sent = self._deadline = None
+        if self._dial is not None:
+            self._dial.close()
+            self._dial = None
 
 
 def _import_line(error: Exception) -> str:
-    versions = ", ".join(f"{name} {_version(name)}" for name in ("protobuf", "grpcio"))
     cause = " ".join(str(error).split())
     return (
-        f"no heartbeats from this process: the installed {versions} cannot run the messages of"
-        f" stepwarden (it needs protobuf >= 5.26.1 and grpcio >= 1.63.2): {cause}"
+        f"no heartbeats from this process: the installed protobuf {_version('protobuf')} cannot run"
+        f" the messages of stepwarden (it needs protobuf >= 5.26.1): {cause}"
     )
 
 

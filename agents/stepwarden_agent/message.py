@@ -46,27 +46,22 @@ class BeatMaker:
         self._boot_id = facts.boot_id()
         self._time_namespace = facts.time_namespace()
         self._version = agent_version()
+        self._template: Any = None
 
     def make(
         self, pb: Any, reason: int, words: memoryview, lease: Lease | None, detail: str
     ) -> agent_pb2.Beat:
         """The next message, as things are now."""
         snapshot = words[: ring.PAGE_WORDS].tolist()
-        beat: agent_pb2.Beat = pb.Beat(
-            worker=self._settings.worker,
-            incarnation=self._settings.incarnation,
-            rank=self._rank,
-            seq=next(_numbers),
-            reason=reason,
-            pid=self._pid,
-            start_ticks=self._start_ticks,
-            page=self._page_name,
-            agent_version=self._version,
-            detail=cut(detail, MAX_DETAIL_BYTES),
-        )
+        if self._template is None:
+            self._template = self._constant(pb)
+        beat: agent_pb2.Beat = pb.Beat()
+        beat.CopyFrom(self._template)
+        beat.seq = next(_numbers)
+        beat.reason = reason  # type: ignore[assignment]  # the stubs want their own enum
         beat.clock.now_ns = time.monotonic_ns()
-        beat.clock.boot_id = self._boot_id
-        beat.clock.time_namespace = self._time_namespace
+        if detail:
+            beat.detail = cut(detail, MAX_DETAIL_BYTES)
         _fill_steps(beat, snapshot)
         _fill_load(beat)
         _fill_work(beat, snapshot)
@@ -74,6 +69,21 @@ class BeatMaker:
             beat.lease.name = lease.name
             beat.lease.begin_ns = lease.begin_ns
             beat.lease.seconds = lease.seconds
+        return beat
+
+    def _constant(self, pb: Any) -> agent_pb2.Beat:
+        """What every message of this rank and process says."""
+        beat: agent_pb2.Beat = pb.Beat(
+            worker=self._settings.worker,
+            incarnation=self._settings.incarnation,
+            rank=self._rank,
+            pid=self._pid,
+            start_ticks=self._start_ticks,
+            page=self._page_name,
+            agent_version=self._version,
+        )
+        beat.clock.boot_id = self._boot_id
+        beat.clock.time_namespace = self._time_namespace
         return beat
 
 

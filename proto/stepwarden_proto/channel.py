@@ -51,4 +51,7 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
     ("grpc.max_receive_message_length", MAX_BEAT_BYTES),
+    # Else every beat is followed by a ping that measures the line: for streams that carry a few
+    # hundred bytes a second it costs both ends a wake-up and finds nothing.
+    ("grpc.http2.bdp_probe", 0),
 )

@@ -12,6 +12,7 @@ from support.agent_process import (
     TOKEN,
     agent_environment,
     engine,
+    line_from,
     short_directory,
     wait_ticks,
 )
@@ -170,3 +171,88 @@ def test_after_a_freeze_the_newest_message_comes_and_not_a_pile(tmp_path: Path) 
             # At most the one that was in flight and the one that was due since.
             soon = [beat for beat in server.beats()[before:] if beat["at"] < thawed + 0.5]
             assert len(soon) <= 3
+
+
+CLOSE_ALL = """
+import os, sys
+from stepwarden_agent import Agent
+agent = Agent.from_env(rank="3")
+sys.stdin.readline()
+os.closerange(3, 256)
+agent.begin(5, 5, "decode")
+sys.stdin.readline()
+"""
+
+
+def test_an_engine_that_closes_every_descriptor_is_heard_again(tmp_path: Path) -> None:
+    """As daemons do on their way into the background."""
+    with short_directory() as folder:
+        target = f"unix:{folder}/s"
+        with (
+            BeatServer(target, tmp_path / "log") as server,
+            engine(CLOSE_ALL, agent_environment(target, tmp_path)) as process,
+        ):
+            server.wait_for(lambda _: True)
+            give(process, "close")
+            server.wait_for(lambda beat: beat.get("oldest", {}).get("num_seqs") == "5")
+            give(process, "end")
+            assert process.wait(20) == 0
+
+
+FORK = """
+import os, sys
+from stepwarden_agent import Agent
+agent = Agent.from_env(rank="3")
+sys.stdin.readline()
+child = os.fork()
+if child == 0:
+    kinds = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")[:-1]]
+    print(sorted(kind for kind in kinds if "socket" in kind or "event" in kind), flush=True)
+    sys.stdin.readline()
+    sys.exit(0)
+os.waitpid(child, 0)
+sys.stdin.readline()
+"""
+
+
+def test_a_forked_child_holds_nothing_of_the_stream(tmp_path: Path) -> None:
+    """Nor does its end disturb the parent's."""
+    with short_directory() as folder:
+        target = f"unix:{folder}/s"
+        with (
+            BeatServer(target, tmp_path / "log") as server,
+            engine(FORK, agent_environment(target, tmp_path)) as process,
+        ):
+            server.wait_for(lambda _: True)
+            give(process, "fork")
+            assert line_from(process) == "[]"
+            give(process, "end of the child")
+            gone = int(server.beats()[-1]["seq"])
+            server.wait_for(lambda beat: int(beat["seq"]) > gone + 1)
+            give(process, "end")
+            assert process.wait(20) == 0
+            reasons = [beat["reason"] for beat in server.beats() if "reason" in beat]
+            assert reasons.count("BEAT_REASON_ATTACH") == 1
+            assert reasons.count("BEAT_REASON_BYE") == 1
+
+
+def test_the_agent_adds_one_thread_and_no_module_of_grpc(tmp_path: Path) -> None:
+    code = (
+        "import sys, threading\n"
+        "from stepwarden_agent import Agent\n"
+        "agent = Agent.from_env()\n"
+        "sys.stdin.readline()\n"
+        "assert threading.active_count() == 2\n"
+        "import os\n"
+        "assert len(os.listdir('/proc/self/task')) == 2\n"
+        "assert not any(name.split('.')[0] == 'grpc' for name in sys.modules)\n"
+    )
+    with short_directory() as folder:
+        target = f"unix:{folder}/s"
+        with (
+            BeatServer(target, tmp_path / "log") as server,
+            engine(code, agent_environment(target, tmp_path)) as process,
+        ):
+            server.wait_for(lambda beat: int(beat["seq"]) >= 2)
+            give(process, "")
+            assert process.wait(20) == 0
