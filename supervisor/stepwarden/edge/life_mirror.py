@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from stepwarden.edge.private_file import SCRATCH, free_name, read_small, write_private
 from stepwarden.edge.state_records import StampedLife, life_from_json, life_json
 
-DIRECTORY = "lives"
+DIRECTORY = "life-notes"
 KEEP_ASIDE = 20
 """Files that cannot be read are kept, so many at most; the oldest go first."""
 
-MAX_BYTES = 1 << 20
-_SUFFIX, _SCRATCH, _ASIDE = ".json", ".new", ".unreadable-"
+_SUFFIX, _ASIDE = ".json", ".unreadable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,7 @@ class LifeMirror:
     def write(self, life: StampedLife) -> None:
         """Write or replace a note; a reader sees the old or the new one whole."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._path(life.record.incarnation)
-        scratch = path.with_suffix(_SCRATCH)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(scratch, flags, 0o600)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(life_json(life))
-            os.replace(scratch, path)
-        except BaseException:
-            with suppress(OSError):
-                scratch.unlink()
-            raise
+        write_private(self._path(life.record.incarnation), life_json(life))
 
     def remove(self, incarnation: str) -> None:
         """The life is over; nothing happens where no note of it is there."""
@@ -62,7 +51,7 @@ class LifeMirror:
         content = MirrorContent([], [])
         with suppress(FileNotFoundError):
             for path in sorted(self.directory.iterdir()):
-                if path.suffix == _SCRATCH:
+                if path.suffix == SCRATCH:
                     path.unlink(missing_ok=True)
                 elif path.suffix == _SUFFIX:
                     self._read_one(path, boot_id, wall, content)
@@ -87,11 +76,7 @@ class LifeMirror:
             path.unlink()  # its processes are gone for sure
 
     def _put_aside(self, path: Path, wall: datetime) -> Path:
-        stem = f"{path.name}{_ASIDE}{wall.strftime('%Y%m%dT%H%M%S')}"
-        number, aside = 1, path.with_name(stem)
-        while os.path.lexists(aside):
-            number += 1
-            aside = path.with_name(f"{stem}-{number}")
+        aside = free_name(path.with_name(path.name + _ASIDE), wall)
         os.rename(path, aside)
         kept = [p for p in self.directory.iterdir() if _ASIDE in p.name]
         for old in sorted(kept, key=lambda p: p.name.rpartition(_ASIDE)[2])[:-KEEP_ASIDE]:
@@ -103,13 +88,3 @@ class LifeMirror:
         if not incarnation or "/" in incarnation or "\0" in incarnation:
             raise OSError(f"{incarnation!r} cannot be the name of a file")
         return self.directory / f"{incarnation}{_SUFFIX}"
-
-
-def read_small(path: Path) -> str:
-    """The text of a regular file of at most a megabyte. OSError or ValueError otherwise."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    with open(os.open(path, flags), "rb") as file:
-        raw = file.read(MAX_BYTES + 1)
-    if len(raw) > MAX_BYTES:
-        raise ValueError(f"longer than {MAX_BYTES} bytes")
-    return raw.decode("utf-8")

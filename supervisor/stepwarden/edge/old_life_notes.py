@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from stepwarden.edge.life_mirror import read_small
+from stepwarden.edge.private_file import read_small
 from stepwarden.edge.state_records import LifeRecord
 
 DIRECTORY = "lives"

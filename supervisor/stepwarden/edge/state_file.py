@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from stepwarden.edge import state_schema
+from stepwarden.edge.private_file import free_name
 from stepwarden.edge.state_schema import NewerSchemaError, NotOursError
 
 NAME = "stepwarden.sqlite"
@@ -26,7 +27,9 @@ BUSY_SECONDS = 1.0
 KEEP_ASIDE = 5
 """Damaged files beyond so many go, the oldest first; those of a newer version never do."""
 
-_BESIDE = ("-wal", "-shm", "-journal")
+BESIDE = ("-wal", "-shm", "-journal")
+"""What SQLite keeps beside a database, by the end of its name."""
+
 _WAL_LIMIT_BYTES = 16 << 20
 
 
@@ -77,6 +80,12 @@ def identity(path: Path) -> tuple[int, int]:
     return (found.st_dev, found.st_ino)
 
 
+def present(directory: Path) -> Path:
+    """The file that holds the events of `directory` now: of release 0.1 until it is taken over."""
+    path, old = directory / NAME, directory / OLD_JOURNAL
+    return old if not os.path.lexists(path) and os.path.lexists(old) else path
+
+
 def scratch_of(path: Path) -> Path:
     """Where a new database is made before it gets its name."""
     return path.with_name(path.name + ".new")
@@ -121,7 +130,7 @@ def _make(path: Path) -> None:
             state_schema.migrate(database)
         finally:
             database.close()
-        for suffix in _BESIDE:  # of a database that is gone: SQLite would mix it into this one
+        for suffix in BESIDE:  # of a database that is gone: SQLite would mix it into this one
             with suppress(FileNotFoundError):
                 path.with_name(path.name + suffix).unlink()
         os.rename(scratch, path)
@@ -195,7 +204,7 @@ def _take_over(directory: Path) -> None:
         finally:
             database.close()
     os.rename(old, directory / NAME)
-    for suffix in _BESIDE:
+    for suffix in BESIDE:
         with suppress(OSError):
             os.rename(directory / (OLD_JOURNAL + suffix), directory / (NAME + suffix))
     sync_directory(directory)
@@ -206,13 +215,9 @@ def put_aside(path: Path, label: str, wall: datetime) -> Path:
 
     The name tells when, and never is one that is taken.
     """
-    stamp = wall.strftime("%Y%m%dT%H%M%S")
-    number, aside = 1, path.with_name(f"{path.name}.{label}-{stamp}")
-    while os.path.lexists(aside):
-        number += 1
-        aside = path.with_name(f"{path.name}.{label}-{stamp}-{number}")
+    aside = free_name(path.with_name(f"{path.name}.{label}"), wall)
     os.rename(path, aside)
-    for suffix in _BESIDE:
+    for suffix in BESIDE:
         with suppress(OSError):
             os.rename(path.with_name(path.name + suffix), aside.with_name(aside.name + suffix))
     sync_directory(path.parent)
@@ -224,11 +229,18 @@ def put_aside(path: Path, label: str, wall: datetime) -> Path:
 def _prune_aside(path: Path, label: str) -> None:
     prefix = f"{path.name}.{label}-"
     kept = [p for p in path.parent.iterdir() if p.name.startswith(prefix)]
-    kept = sorted(p for p in kept if not p.name.endswith(_BESIDE))
+    kept = sorted(p for p in kept if not p.name.endswith(BESIDE))
     for old in kept[:-KEEP_ASIDE]:
-        for name in (old.name, *(old.name + suffix for suffix in _BESIDE)):
-            with suppress(OSError):  # a directory stays: whatever is in it is not ours to delete
-                old.with_name(name).unlink()
+        for name in (old.name, *(old.name + suffix for suffix in BESIDE)):
+            with suppress(OSError):
+                _remove(old.with_name(name))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()  # one that is not empty stays: what is in it is not ours to delete
+    else:
+        path.unlink()
 
 
 def sync_directory(directory: Path) -> None:

@@ -10,7 +10,13 @@ import threading
 from collections.abc import Collection
 
 from stepwarden.core.evidence import ProcessId
-from stepwarden.edge.state_records import LifeRecord, StampedLife, WorkerRecord
+from stepwarden.edge.state_records import (
+    LifeRecord,
+    StampedLife,
+    StampedWorker,
+    WorkerRecord,
+    later,
+)
 from stepwarden.edge.state_tables import Changes, Loaded
 
 
@@ -20,7 +26,7 @@ class StateImage:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lives: dict[str, StampedLife] = {}
-        self._workers: dict[str, WorkerRecord] = {}
+        self._workers: dict[str, StampedWorker] = {}
         self._processes: dict[str, set[ProcessId]] = {}
         self._stale_lives: set[str] = set()
         self._stale_workers: set[str] = set()
@@ -36,7 +42,17 @@ class StateImage:
     def workers(self) -> dict[str, WorkerRecord]:
         """The newest record of every worker."""
         with self._lock:
-            return dict(self._workers)
+            return {name: worker.record for name, worker in self._workers.items()}
+
+    def stamped_workers(self) -> list[StampedWorker]:
+        """The same, and when each was noted."""
+        with self._lock:
+            return list(self._workers.values())
+
+    def workers_pending(self) -> bool:
+        """Whether the next commit has something of a worker to bring."""
+        with self._lock:
+            return bool(self._stale_workers)
 
     def processes(self, incarnation: str) -> set[ProcessId]:
         """Every process noted of a life."""
@@ -61,13 +77,15 @@ class StateImage:
             gone = self._processes.pop(incarnation, set())
             self._stale_processes |= {(incarnation, process) for process in gone}
 
-    def put_worker(self, record: WorkerRecord) -> bool:
+    def put_worker(self, worker: StampedWorker) -> bool:
         """Note a worker; False where nothing of it changed."""
+        name = worker.record.worker
         with self._lock:
-            if self._workers.get(record.worker) == record:
+            known = self._workers.get(name)
+            if known is not None and known.record == worker.record:
                 return False
-            self._workers[record.worker] = record
-            self._stale_workers.add(record.worker)
+            self._workers[name] = worker
+            self._stale_workers.add(name)
         return True
 
     def drop_worker(self, worker: str) -> None:
@@ -122,17 +140,22 @@ class StateImage:
             self._stale_processes |= set(changes.processes)
             self._rewrite |= changes.rewrite
 
-    def adopt(self, loaded: Loaded) -> None:
-        """Take what a database holds, where nothing newer is known here or was forgotten here."""
+    def adopt(self, loaded: Loaded, boot: str) -> None:
+        """Take what a database holds, where nothing newer is known here or was forgotten here.
+
+        `boot` is the present one.
+        """
         with self._lock:
             for name, life in loaded.lives.items():
                 known = self._lives.get(name)
                 forgotten = known is None and name in self._stale_lives
                 if not forgotten and (known is None or known.noted_at < life.noted_at):
                     self._lives[name] = life
-            for name, record in loaded.workers.items():
-                if name not in self._stale_workers:
-                    self._workers.setdefault(name, record)
+            for name, worker in loaded.workers.items():
+                mine = self._workers.get(name)
+                dropped = mine is None and name in self._stale_workers
+                if not dropped and (mine is None or later(worker, mine, boot)):
+                    self._workers[name] = worker
             for name, processes in loaded.processes.items():
                 if name in self._lives:
                     self._processes.setdefault(name, set()).update(processes)

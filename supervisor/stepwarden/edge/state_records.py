@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -60,6 +60,50 @@ class StampedLife:
 
     noted_at: float
     record: LifeRecord
+
+
+@dataclass(frozen=True, slots=True)
+class StampedWorker:
+    """A worker record, and when it was noted: `noted_at` on the monotonic clock of `noted_boot`."""
+
+    noted_boot: str
+    noted_at: float
+    record: WorkerRecord
+
+
+def later(one: StampedWorker, other: StampedWorker, boot: str) -> bool:
+    """Whether `one` was noted after `other`; `boot` is the present one.
+
+    Between two former boots nothing tells: no.
+    """
+    if one.noted_boot == other.noted_boot:
+        return one.noted_at > other.noted_at
+    return one.noted_boot == boot
+
+
+def workers_json(workers: Iterable[StampedWorker]) -> str:
+    """One JSON list with every field of each."""
+    return json.dumps([asdict(worker) for worker in workers], ensure_ascii=True)
+
+
+def workers_from_json(text: str) -> list[StampedWorker]:
+    """Read them back. ValueError, in one line, where it is not such a list."""
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(found, list):
+        raise ValueError("is not a JSON list")
+    return [_worker(item) for item in found]
+
+
+def _worker(item: Any) -> StampedWorker:
+    record = item.get("record") if isinstance(item, dict) else None
+    if not isinstance(record, dict):
+        raise ValueError("holds what is no record of a worker")
+    texts = [_value(record, key, str, None) for key in ("worker", "boot_id", "body")]
+    boot = _value(item, "noted_boot", str, None)
+    return StampedWorker(boot, _value(item, "noted_at", float, None), WorkerRecord(*texts))
 
 
 def life_json(life: StampedLife) -> str:

@@ -13,7 +13,7 @@ EVENT_COLUMNS = (
     " sentence, data"
 )
 LIFE_COLUMNS = "incarnation, worker, boot_id, noted_at, body"
-WORKER_COLUMNS = "worker, boot_id, body"
+WORKER_COLUMNS = "worker, boot_id, noted_boot, noted_at, body"
 PROCESS_COLUMNS = "incarnation, pid, start_ticks"
 
 _EVENTS = """
@@ -45,6 +45,8 @@ CREATE TABLE life (
 CREATE TABLE worker (
     worker TEXT PRIMARY KEY,
     boot_id TEXT NOT NULL,
+    noted_boot TEXT NOT NULL,
+    noted_at REAL NOT NULL,
     body TEXT NOT NULL
 ) STRICT;
 CREATE TABLE process (

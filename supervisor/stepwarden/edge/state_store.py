@@ -2,15 +2,16 @@
 
 What is noted is true in memory at once; a thread of its own brings it to the database, all that
 has gathered in one transaction. Trouble with the database (full, read-only, locked, damaged, of
-another version) never stops supervision: it is said, the database is tried again, and lives are
-kept in the runtime directory besides. Make it only where the state directory's lock is held.
+another version) never stops supervision: it is said, the database is tried again, and what must
+outlive a kill is kept in the runtime directory meanwhile. Make it only where the lock of the state
+directory is held.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,8 +24,15 @@ from stepwarden.edge.life_mirror import LifeMirror
 from stepwarden.edge.old_life_notes import old_notes
 from stepwarden.edge.state_file import NAME
 from stepwarden.edge.state_image import StateImage
-from stepwarden.edge.state_records import LifeRecord, Noted, StampedLife, WorkerRecord
+from stepwarden.edge.state_records import (
+    LifeRecord,
+    Noted,
+    StampedLife,
+    StampedWorker,
+    WorkerRecord,
+)
 from stepwarden.edge.state_writer import StateWriter
+from stepwarden.edge.worker_notes import WorkerNotes
 
 NOTE_SECONDS = 2.0
 """How long a start may be held up until it is noted."""
@@ -32,7 +40,7 @@ NOTE_SECONDS = 2.0
 _OPEN_SECONDS = 10.0
 _CLOSE_SECONDS = 5.0
 _DATABASE_SHARE = 0.75
-"""Of the limit of a note: what is left is for the copy in the runtime directory."""
+"""Of the limit of a wait: what is left is for the copy in the runtime directory."""
 
 
 class StateStore:
@@ -53,12 +61,24 @@ class StateStore:
         self._boot = this_host().boot
         self._image = StateImage()
         self._mirror = LifeMirror(runtime_dir)
+        self._notes = WorkerNotes(runtime_dir, self._image)
+        # One thread: copies of the same life are written in the order they were noted.
+        self._copier = ThreadPoolExecutor(1, "state-copy")
         self._said: list[str] = []
         self._old_notes_read = False
         self.path = state_dir / NAME
         self.journal = Journal(self.path, keep_events, self._wake, lambda: self.trouble)
         self._read_mirror()
-        self._writer = StateWriter(state_dir, self._boot, self._image, self.journal, self._clock)
+        self._read_notes()
+        self._writer = StateWriter(
+            state_dir,
+            runtime_dir,
+            self._boot,
+            self._image,
+            self.journal,
+            self._notes,
+            self._clock,
+        )
         self._writer.opened.wait(_OPEN_SECONDS)
 
     @property
@@ -74,13 +94,13 @@ class StateStore:
         At most `limit` seconds. It is known at once here, and the database gets it later where it
         cannot take it now.
         """
-        deadline = Deadline.after(self._clock.monotonic(), limit)
+        deadline, share = self._deadlines(limit)
         life = StampedLife(self._clock.monotonic(), record)
         self._image.put_life(life)
         ticket = self._writer.ask()
-        copy = asyncio.create_task(asyncio.to_thread(self._mirror.write, life))
-        reason = await self._settled(ticket, Deadline.after(self._clock.monotonic(), _most(limit)))
-        where = await self._copied(copy, deadline) if reason else ""
+        copy = self._copier.submit(self._mirror.write, life)
+        reason = await self._settled(ticket, share)
+        where = await self._copied(copy, deadline)
         if reason and where:
             return Noted(False, f"{reason}; and {where}")
         return Noted(True, reason)
@@ -93,7 +113,7 @@ class StateStore:
         deadline = Deadline.after(self._clock.monotonic(), limit)
         self._image.drop_life(incarnation)
         ticket = self._writer.ask()
-        copy = asyncio.create_task(asyncio.to_thread(self._mirror.remove, incarnation))
+        copy = self._copier.submit(self._mirror.remove, incarnation)
         where = await self._copied(copy, deadline)
         reason = await self._settled(ticket, deadline)
         return Noted(not reason and not where, reason or where)
@@ -112,7 +132,7 @@ class StateStore:
 
     def note_worker(self, record: WorkerRecord) -> None:
         """Keep this of a worker; the newest wins. Written soon."""
-        if self._image.put_worker(record):
+        if self._image.put_worker(StampedWorker(self._boot, self._clock.monotonic(), record)):
             self._wake()
 
     def forget_worker(self, worker: str) -> None:
@@ -125,10 +145,17 @@ class StateStore:
         return self._image.workers()
 
     async def durable(self, limit: float = NOTE_SECONDS) -> Noted:
-        """Wait until all that was noted so far outlives even a power cut; at most `limit` s."""
-        ticket = self._writer.ask(through=True)
-        reason = await self._settled(ticket, Deadline.after(self._clock.monotonic(), limit))
-        return Noted(not reason, reason)
+        """Wait until all that was noted so far outlives a kill of this daemon; at most `limit` s.
+
+        In the database it outlives even a power cut. Where that takes nothing, the records of
+        workers are kept in the runtime directory: `reason` says so.
+        """
+        deadline, share = self._deadlines(limit)
+        reason = await self._settled(self._writer.ask(through=True), share)
+        if not reason:
+            return Noted(True)
+        where = await self._copied(self._copier.submit(self._notes.keep), deadline)
+        return Noted(not where, f"{reason}; and {where}" if where else reason)
 
     # Processes
 
@@ -172,6 +199,12 @@ class StateStore:
         for life in content.lives:
             self._image.put_life(life)
 
+    def _read_notes(self) -> None:
+        workers, bad = self._notes.read(self._clock.wall())
+        self._said += [bad] if bad else []
+        for worker in workers:
+            self._image.put_worker(worker)
+
     def _take_over_notes(self) -> None:
         records, bad = old_notes(self._state_dir, self._boot)
         self._said += bad
@@ -189,14 +222,25 @@ class StateStore:
             return waited.result()
         return self._writer.trouble or f"the state database {self.path} does not answer"
 
-    async def _copied(self, copy: asyncio.Task[None], deadline: Deadline) -> str:
+    async def _copied(self, copy: Future[None], deadline: Deadline) -> str:
+        """What came of writing in the runtime directory: "" or why it is not there."""
+        waited = asyncio.wrap_future(copy)
         timeout = deadline.remaining(self._clock.monotonic())
-        await asyncio.wait({copy}, timeout=clamp_timeout(timeout))
-        if not copy.done():
-            return f"{self._mirror.directory} does not answer"
-        error = copy.exception()
-        return f"no copy in {self._mirror.directory}: {error}" if error is not None else ""
+        await asyncio.wait({waited}, timeout=clamp_timeout(timeout))
+        if not waited.done():
+            waited.add_done_callback(_forget)
+            return f"{self._mirror.directory.parent} does not answer"
+        error = waited.exception()
+        return f"no copy in {self._mirror.directory.parent}: {error}" if error is not None else ""
+
+    def _deadlines(self, limit: float) -> tuple[Deadline, Deadline]:
+        """Of the whole wait, and of the database's share of it."""
+        now = self._clock.monotonic()
+        share = _DATABASE_SHARE * (clamp_timeout(limit) or 0.0)
+        return Deadline.after(now, limit), Deadline.after(now, share)
 
 
-def _most(limit: float) -> float:
-    return _DATABASE_SHARE * (clamp_timeout(limit) or 0.0)
+def _forget(copy: asyncio.Future[None]) -> None:
+    """Nobody waits for it any more: its error is nobody's."""
+    if not copy.cancelled():
+        copy.exception()

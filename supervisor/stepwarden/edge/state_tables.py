@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 
 from stepwarden.core.evidence import ProcessId
 from stepwarden.edge import journal_file
-from stepwarden.edge.state_records import StampedLife, WorkerRecord, life_from_json, life_json
+from stepwarden.edge.state_records import (
+    StampedLife,
+    StampedWorker,
+    WorkerRecord,
+    life_from_json,
+    life_json,
+)
 from stepwarden.edge.state_schema import LIFE_COLUMNS, PROCESS_COLUMNS, WORKER_COLUMNS
 from stepwarden.edge.views import RecordedEvent
 
@@ -21,7 +27,7 @@ class Changes:
     """
 
     lives: Mapping[str, StampedLife | None] = field(default_factory=dict)
-    workers: Mapping[str, WorkerRecord | None] = field(default_factory=dict)
+    workers: Mapping[str, StampedWorker | None] = field(default_factory=dict)
     processes: Mapping[tuple[str, ProcessId], bool] = field(default_factory=dict)
     events: Sequence[RecordedEvent] = ()
     rewrite: bool = False
@@ -36,7 +42,7 @@ class Loaded:
     """What a database holds for this boot. `bad`: a sentence for each row that cannot be read."""
 
     lives: Mapping[str, StampedLife]
-    workers: Mapping[str, WorkerRecord]
+    workers: Mapping[str, StampedWorker]
     processes: Mapping[str, frozenset[ProcessId]]
     bad: Sequence[str]
 
@@ -52,7 +58,10 @@ def load(database: sqlite3.Connection, boot_id: str) -> Loaded:
         except ValueError as error:
             bad.append(f"the note of life {incarnation} in the database cannot be read: {error}")
     found = database.execute(f"SELECT {WORKER_COLUMNS} FROM worker")
-    workers = {name: WorkerRecord(name, boot, body) for name, boot, body in found}
+    workers = {
+        name: StampedWorker(noted_boot, noted_at, WorkerRecord(name, boot, body))
+        for name, boot, noted_boot, noted_at, body in found
+    }
     processes: dict[str, set[ProcessId]] = {}
     for incarnation, pid, ticks in database.execute(f"SELECT {PROCESS_COLUMNS} FROM process"):
         if incarnation in lives:
@@ -114,11 +123,17 @@ def _put_lives(database: sqlite3.Connection, lives: Mapping[str, StampedLife | N
     )
 
 
-def _put_workers(database: sqlite3.Connection, workers: Mapping[str, WorkerRecord | None]) -> None:
+def _put_workers(database: sqlite3.Connection, workers: Mapping[str, StampedWorker | None]) -> None:
     gone = [(name,) for name, record in workers.items() if record is None]
     database.executemany("DELETE FROM worker WHERE worker = ?", gone)
-    rows = [(name, r.boot_id, clean(r.body)) for name, r in workers.items() if r is not None]
-    database.executemany(f"INSERT OR REPLACE INTO worker ({WORKER_COLUMNS}) VALUES (?, ?, ?)", rows)
+    rows = [
+        (name, w.record.boot_id, w.noted_boot, w.noted_at, clean(w.record.body))
+        for name, w in workers.items()
+        if w is not None
+    ]
+    database.executemany(
+        f"INSERT OR REPLACE INTO worker ({WORKER_COLUMNS}) VALUES (?, ?, ?, ?, ?)", rows
+    )
 
 
 def _put_processes(

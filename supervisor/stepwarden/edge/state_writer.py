@@ -10,12 +10,14 @@ from pathlib import Path
 
 from stepwarden.clock import Clock
 from stepwarden.core.deadline import Deadline, clamp_timeout, elapsed
-from stepwarden.edge import journal_file, state_file, state_tables
+from stepwarden.edge import journal_file, state_file, state_schema, state_tables
 from stepwarden.edge.journal import Journal
 from stepwarden.edge.old_life_notes import remove_old_notes
+from stepwarden.edge.state_copy import open_copy, remove_left_copies
 from stepwarden.edge.state_file import NAME
 from stepwarden.edge.state_image import StateImage
 from stepwarden.edge.state_tables import Changes
+from stepwarden.edge.worker_notes import WorkerNotes
 
 RETRY_SECONDS = 10.0
 """How long a database that failed is left alone."""
@@ -24,22 +26,35 @@ HUNG_SECONDS = 5.0
 """A disk that has not answered for so long is said."""
 
 _KEEP_SAID = 5
+_ENDED = "the state database is closed"
 
 
 class StateWriter:
     """Opens the database and commits what `image` and `journal` have for it.
 
+    While it takes nothing, `notes` get what is told of workers. `scratch`: where a copy may be
+    made, to read a database that cannot be opened.
+
     `opened` is set when the first attempt to open it is over, whatever came of it.
     """
 
     def __init__(
-        self, directory: Path, boot: str, image: StateImage, journal: Journal, clock: Clock
+        self,
+        directory: Path,
+        scratch: Path,
+        boot: str,
+        image: StateImage,
+        journal: Journal,
+        notes: WorkerNotes,
+        clock: Clock,
     ) -> None:
         self._directory = directory
         self._path = directory / NAME
+        self._scratch = scratch
         self._boot = boot
         self._image = image
         self._journal = journal
+        self._notes = notes
         self._clock = clock
         self._lock = threading.Lock()
         self._tickets: list[tuple[Future[str], bool]] = []
@@ -47,6 +62,7 @@ class StateWriter:
         self._closing = threading.Event()
         self._database: sqlite3.Connection | None = None
         self._identity = (0, 0)
+        self._ended = False
         self._known = False
         self._suspect = True
         self._busy_since: float | None = None
@@ -81,8 +97,11 @@ class StateWriter:
         """
         ticket: Future[str] = Future()
         with self._lock:
-            self._tickets.append((ticket, through))
-        self._news.set()
+            if not self._ended:
+                self._tickets.append((ticket, through))
+                self._news.set()
+                return ticket
+        ticket.set_result(_ENDED)
         return ticket
 
     def take_away_old_notes(self) -> None:
@@ -98,6 +117,8 @@ class StateWriter:
 
     def _run(self) -> None:
         healthy = self._turn()
+        if not self._known:
+            self._take_in_copy()
         self.opened.set()
         retry = Deadline.never()
         while not self._closing.is_set():
@@ -110,11 +131,14 @@ class StateWriter:
             healthy = self._turn()
         self._turn()
         self._close()
-        self._answer(self._take_tickets(), "the supervisor is ending")
+        with self._lock:
+            self._ended = True
+        self._answer(self._take_tickets(), _ENDED)
 
     def _wait_out(self, retry: Deadline) -> None:
         """Leave the database alone for a while; who asks meanwhile is told at once."""
         while not retry.passed(self._clock.monotonic()) and not self._closing.is_set():
+            self._rescue()
             self._answer(self._take_tickets(), self._trouble)
             self._news.wait(clamp_timeout(retry.remaining(self._clock.monotonic())))
             self._news.clear()
@@ -134,8 +158,16 @@ class StateWriter:
             self._trouble = ""
         finally:
             self._busy_since = None
+        if self._trouble:
+            self._rescue()
         self._answer(tickets, self._trouble)
         return not self._trouble
+
+    def _rescue(self) -> None:
+        """What is told of workers meanwhile outlives a kill elsewhere."""
+        if self._image.workers_pending():
+            with suppress(OSError):  # who needs to know asks, and is told
+                self._notes.keep()
 
     def _open_if_needed(self) -> None:
         if self._database is not None:
@@ -158,9 +190,26 @@ class StateWriter:
     def _take_in(self, database: sqlite3.Connection) -> None:
         """The first time: what an earlier daemon left."""
         state_tables.forget_other_boots(database, self._boot)
+        self._adopt(database)
+
+    def _take_in_copy(self) -> None:
+        """It cannot be opened, full or read-only or locked: what an earlier daemon left is read."""
+        remove_left_copies(self._scratch)
+        try:
+            with open_copy(state_file.present(self._directory), self._scratch) as database:
+                state_schema.migrate(database)
+                state_schema.check(database)
+                self._adopt(database)
+        except FileNotFoundError:
+            return  # there was none
+        except Exception as error:
+            text = f"what the state database {self._path} holds is not known: {error}"
+            self._aside = [*self._aside, text][-_KEEP_SAID:]
+
+    def _adopt(self, database: sqlite3.Connection) -> None:
         loaded = state_tables.load(database, self._boot)
         newest, lived = journal_file.newest_id(database), journal_file.incarnations(database)
-        self._image.adopt(loaded)
+        self._image.adopt(loaded, self._boot)
         self._aside = [*self._aside, *loaded.bad][-_KEEP_SAID:]
         self._journal.go_on_after(newest, lived)
 
@@ -183,6 +232,7 @@ class StateWriter:
             self._image.give_back(changes)
             raise
         self._journal.written(batch)
+        self._notes.settle()
         if self._old_notes:
             self._old_notes = False
             remove_old_notes(self._directory)
