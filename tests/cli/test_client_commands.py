@@ -53,6 +53,14 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Any:
     return call
 
 
+def test_status_says_what_is_wrong_with_the_state_on_disk(served: Path, ask: Any) -> None:
+    shown = " ".join(ask("status", "--socket", served).out.split())
+    assert "the state database /var/lib/x is damaged; it was kept as" in shown
+    assert "\x1b" not in shown
+    found = json.loads(ask("status", "--json", "--socket", served).out)
+    assert found["trouble"].startswith("the state database /var/lib/x is damaged")
+
+
 def test_status_is_a_table_of_eighty_columns(served: Path, ask: Any) -> None:
     result = ask("status", "--socket", served)
     assert result.code == ExitCode.OK

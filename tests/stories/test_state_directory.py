@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 from stepwarden.errors import ExitCode
 from support.daemon import Daemon
+from support.waiting import wait_for
 
 WORKER = """
 workers:
@@ -20,15 +21,105 @@ workers:
 """
 
 
-def test_a_worker_is_started_again_though_nothing_can_be_written_down() -> None:
+def ask(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
+    return daemon.cli(*words, "--config", str(daemon.config))
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def nul(path: Path) -> None:
+    path.write_bytes(bytes(512))
+
+
+def half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def json_list(path: Path) -> None:
+    path.write_bytes(b"[]")
+
+
+def newer(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+
+
+def a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def dangling(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.parent / "nowhere")
+
+
+def test_o_state_1_a_daemon_starts_over_any_damage_and_doubles_nobody() -> None:
     with Daemon(WORKER) as daemon:
         first = daemon.wait_state("w", "HEALTHY").pid
-        shutil.rmtree(daemon.directory / "state" / "lives")
-        psutil.Process(first).kill()
-        daemon.wait_status(
-            "w", lambda seen: seen.state == "HEALTHY" and seen.pid != first, "a second life"
+        path = daemon.directory / "state" / "stepwarden.sqlite"
+        for number, damage in enumerate((zero, nul, half, json_list, newer, a_directory, dangling)):
+            daemon.kill()
+            wal_into(path)
+            damage(path)
+            before = daemon.log.stat().st_size
+            daemon.start()
+            assert daemon.wait_state("w", "HEALTHY").pid == first
+            said = daemon.log.read_text(errors="replace")[before:].splitlines()
+            errors = [line for line in said if '"level": "error"' in line]
+            assert len(errors) == 1, damage
+            assert f"the state database {path} " in errors[0]
+            assert "it was kept as" in errors[0]
+            aside = [
+                p for p in path.parent.iterdir() if ".damaged-" in p.name or ".newer" in p.name
+            ]
+            assert len(aside) == min(number + 1, 6)
+            assert "it was kept as" in ask(daemon, "status").stdout.replace("\n  ", " ")
+
+
+def wal_into(path: Path) -> None:
+    """What a kill leaves beside the database goes into it."""
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
+
+
+def test_o_rstr_2_a_stop_holds_over_kill_9_though_the_database_takes_nothing() -> None:
+    with Daemon(WORKER) as daemon:
+        daemon.wait_state("w", "HEALTHY")
+        locker = sqlite3.connect(
+            daemon.directory / "state" / "stepwarden.sqlite", isolation_level=None
         )
-        assert "could not be noted in the state directory" in daemon.log_tail()
+        locker.execute("BEGIN IMMEDIATE")
+        assert ask(daemon, "stop", "w").returncode == ExitCode.OK
+        daemon.wait_state("w", "STOPPED")
+        wait_for((daemon.directory / "run" / "worker-notes.json").exists)
+        assert "locked" in ask(daemon, "status").stdout
+        daemon.kill()
+        daemon.start()
+        assert daemon.wait_state("w", "STOPPED").pid == 0
+        locker.close()
+        daemon.kill()
+        daemon.start()
+        assert daemon.wait_state("w", "STOPPED").pid == 0
+        assert ask(daemon, "start", "w").returncode == ExitCode.OK
+        daemon.wait_state("w", "HEALTHY")
+
+
+def test_events_are_there_when_the_daemon_is_down() -> None:
+    with Daemon(WORKER) as daemon:
+        daemon.wait_state("w", "HEALTHY")
+        asked = ask(daemon, "events", "--json").stdout
+        daemon.kill()
+        told = ask(daemon, "events", "--json")
+        assert told.returncode == ExitCode.OK
+        assert asked
+        assert told.stdout.startswith(asked)
+        assert "these events are from" in told.stderr
+        daemon.start()
 
 
 def test_a_file_in_place_of_the_state_directory_is_told(tmp_path: Path) -> None:

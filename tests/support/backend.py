@@ -118,6 +118,9 @@ class Backend:
     def loop_age(self) -> float:
         return 0.25
 
+    def trouble(self) -> str:
+        return "the state database /var/lib/x is damaged; it was kept as\x1b /var/lib/y"
+
     def _set(self, name: str, state: str) -> None:
         before = self.views[name]
         number = len(self.commands) + 1

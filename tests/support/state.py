@@ -47,7 +47,7 @@ def open_store(directory: Path) -> Iterator[StateStore]:
 def make_store(directory: Path) -> StateStore:
     """The same, for a test that closes it itself, or does not."""
     for name in ("state", "run"):
-        (directory / name).mkdir(mode=0o700, exist_ok=True)
+        (directory / name).mkdir(mode=0o700, parents=True, exist_ok=True)
     return StateStore(directory / "state", directory / "run")
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SOCKET_VARIABLE = "STEPWARDEN_SOCKET"
 SHIPPED_SOCKET = Path("/run/stepwarden/admin.sock")
+SHIPPED_STATE_DIR = Path("/var/lib/stepwarden")
 
 DEFAULT_TIMEOUT_SECONDS = 5.0
 MAX_TIMEOUT_SECONDS = 3600.0
@@ -107,6 +108,17 @@ def admin_socket(options: argparse.Namespace) -> Path:
 
         return find_admin_socket(options.config)
     return Path(os.environ.get(SOCKET_VARIABLE) or SHIPPED_SOCKET).absolute()
+
+
+def state_directory(options: argparse.Namespace) -> Path | None:
+    """The state directory of the daemon that `options` name; None where a socket is all we know."""
+    if options.config is not None:
+        from stepwarden.config.sockets import find_state_dir
+
+        return find_state_dir(options.config)
+    if options.socket is not None or os.environ.get(SOCKET_VARIABLE):
+        return None
+    return SHIPPED_STATE_DIR
 
 
 class Client:

@@ -1,14 +1,21 @@
-"""`stepwarden events`: what happened, and with --follow what happens."""
+"""`stepwarden events`: what happened, and with --follow what happens.
+
+Without a daemon the past is read from the state directory, where nothing is made or changed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from stepwarden.cli.client import add_connection_arguments, connect
+from stepwarden.cli.arguments import path as path_argument
+from stepwarden.cli.client import add_connection_arguments, connect, state_directory
+from stepwarden.cli.output import complain
 from stepwarden.cli.texts import as_json, message_dict, plain
-from stepwarden.errors import ExitCode, UnreachableError
+from stepwarden.errors import ExitCode, RefusedError, UnreachableError
 
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 100_000
@@ -26,12 +33,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the newest N past events, 1 to {MAX_LIMIT} (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    parser.add_argument(
+        "--state-dir",
+        type=path_argument,
+        metavar="DIR",
+        help="where to read while no daemon answers (default: the one of --config)",
+    )
     add_connection_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> ExitCode:
     """Print past events, and new ones until the daemon or the user ends it."""
     show = json_line if options.json else text_line
+    shown = 0
+    try:
+        for event in _from_daemon(options):
+            print(show(event), flush=options.follow)
+            shown += 1
+    except UnreachableError as error:
+        if options.follow or shown:
+            raise
+        for event in _from_disk(options, error):
+            print(show(event))
+        return ExitCode.OK
+    if options.follow:
+        raise UnreachableError("the daemon has stopped")
+    return ExitCode.OK
+
+
+def _from_daemon(options: argparse.Namespace) -> Iterator[Any]:
     with connect(options) as client:
         request = client.pb.WatchEventsRequest(
             follow=options.follow, worker=options.worker, limit=options.limit
@@ -39,11 +69,25 @@ def run(options: argparse.Namespace) -> ExitCode:
         if options.follow:
             # An endless stream has no limit of its own: first see that somebody answers at all.
             client.call("ListWorkers", client.pb.ListWorkersRequest())
-        for event in client.stream("WatchEvents", request, endless=options.follow):
-            print(show(event), flush=options.follow)
-    if options.follow:
-        raise UnreachableError("the daemon has stopped")
-    return ExitCode.OK
+        yield from client.stream("WatchEvents", request, endless=options.follow)
+
+
+def _from_disk(options: argparse.Namespace, silent: UnreachableError) -> list[Any]:
+    """The past as the state directory has it; `silent` says why nobody could be asked."""
+    directory = state_directory(options) if options.state_dir is None else Path(options.state_dir)
+    if directory is None:
+        raise silent
+    from stepwarden.edge.state_history import read_history
+    from stepwarden.edge.views import event_message
+
+    try:
+        path, found = read_history(directory, options.limit, options.worker)
+    except FileNotFoundError as error:
+        raise UnreachableError(f"{silent}; and there is no history in {directory}") from error
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"{silent}; and its history cannot be read: {error}") from error
+    complain(f"stepwarden: {silent}; these events are from {path}")
+    return [event_message(recorded) for recorded in found]
 
 
 def json_line(event: Any) -> str:

@@ -45,6 +45,7 @@ def list_dict(answer: Any) -> dict[str, Any]:
     return {
         "version": answer.version,
         "loop_age_seconds": answer.loop_age_seconds,
+        "trouble": answer.trouble or None,
         "workers": [worker_dict(worker) for worker in answer.workers],
     }
 
@@ -64,12 +65,14 @@ def worker_dict(worker: Any) -> dict[str, Any]:
 
 def overview(answer: Any) -> list[str]:
     """The table of all workers, and a sentence for each that is not well."""
-    if not answer.workers:
-        return ["no workers are configured"]
-    lines = table(_HEADER, [_row(worker) for worker in answer.workers], WIDTH)
+    lines = ["no workers are configured"]
+    if answer.workers:
+        lines = table(_HEADER, [_row(worker) for worker in answer.workers], WIDTH)
     if answer.loop_age_seconds > STALE_LOOP_SECONDS:
         age = duration(answer.loop_age_seconds)
         lines.append(f"the daemon's own loop last turned {age} ago; what is shown is that old")
+    if answer.trouble:
+        lines += _wrapped(plain(answer.trouble))
     for worker in answer.workers:
         if worker.sentence and worker.state not in _CALM:
             lines += _wrapped(f"{plain(worker.name)}: {plain(worker.sentence)}")

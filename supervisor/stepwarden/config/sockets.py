@@ -1,4 +1,4 @@
-"""Where the daemon of a configuration file answers, without checking the rest of the file."""
+"""Where the daemon of a configuration file is found, without checking the rest of the file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from stepwarden.config.problems import ConfigError
 from stepwarden.config.source import read_text
 
 DEFAULT_RUNTIME_DIR = "/run/stepwarden"
+DEFAULT_STATE_DIR = "/var/lib/stepwarden"
 ADMIN_SOCKET = "admin.sock"
 
 
@@ -24,6 +25,12 @@ def find_admin_socket(path: Path) -> Path:
     if socket is not None:
         return Path(socket)
     return Path(_path(document, "runtime_dir") or DEFAULT_RUNTIME_DIR) / ADMIN_SOCKET
+
+
+def find_state_dir(path: Path) -> Path:
+    """The state directory that this file names, or the shipped one. ConfigError as above."""
+    document = compose(read_text(path), str(path))
+    return Path(_path(document, "state_dir") or DEFAULT_STATE_DIR)
 
 
 def _path(document: Document, key: str) -> str | None:

@@ -85,6 +85,10 @@ class Backend:
         """Seconds since the verdict loop last turned."""
         return elapsed(self._reporter.turned_at, self._clock.monotonic())
 
+    def trouble(self) -> str:
+        """What is wrong with state and history on disk."""
+        return self._store.trouble
+
 
 def _view(unit: Unit, now: float) -> WorkerView:
     state, life = unit.state, unit.life

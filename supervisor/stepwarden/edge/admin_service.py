@@ -83,6 +83,9 @@ class AdminBackend(Protocol):
     def loop_age(self) -> float:
         """Seconds since the verdict loop last turned."""
 
+    def trouble(self) -> str:
+        """What is wrong with state and history on disk; "" for nothing."""
+
 
 class AdminServer:
     """Serves `backend` on a unix socket. The daemon hands each new event to `publish`."""
@@ -144,6 +147,7 @@ class _Service(rpc.SupervisorServiceServicer):
             workers=[_in_list(view) for view in views],
             version=__version__,
             loop_age_seconds=self._backend.loop_age(),
+            trouble=self._backend.trouble(),
         )
 
     async def GetWorker(self, request: Any, context: Context) -> Any:

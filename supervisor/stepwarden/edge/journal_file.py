@@ -46,11 +46,16 @@ def prune(database: sqlite3.Connection, up_to: int) -> None:
 
 def read(path: Path, limit: int, worker: str) -> list[RecordedEvent]:
     """The newest events, oldest first, through a connection of its own."""
-    where, values = ("WHERE worker = ?", [worker]) if worker else ("", [])
-    query = f"SELECT {EVENT_COLUMNS} FROM event {where} ORDER BY id DESC LIMIT ?"
     address = f"file:{quote(str(path))}?mode=ro"
     with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as database:
-        rows = database.execute(query, [*values, limit]).fetchall()
+        return select(database, limit, worker)
+
+
+def select(database: sqlite3.Connection, limit: int, worker: str) -> list[RecordedEvent]:
+    """The newest events of one worker, or of all with "", oldest first."""
+    where, values = ("WHERE worker = ?", [worker]) if worker else ("", [])
+    query = f"SELECT {EVENT_COLUMNS} FROM event {where} ORDER BY id DESC LIMIT ?"
+    rows = database.execute(query, [*values, limit]).fetchall()
     return [_recorded(row) for row in reversed(rows)]
 
 

@@ -110,11 +110,13 @@ class StateStore:
 
         A note that could not be taken away does no harm: it leads to nobody.
         """
-        deadline = Deadline.after(self._clock.monotonic(), limit)
-        self._image.drop_life(incarnation)
-        ticket = self._writer.ask()
-        copy = self._copier.submit(self._mirror.remove, incarnation)
-        where = await self._copied(copy, deadline)
+        deadline, share = self._deadlines(limit)
+        try:
+            # The copy first: one that is left over would come back without its processes.
+            where = await self._copied(self._copier.submit(self._mirror.remove, incarnation), share)
+        finally:
+            self._image.drop_life(incarnation)
+            ticket = self._writer.ask()
         reason = await self._settled(ticket, deadline)
         return Noted(not reason and not where, reason or where)
 
