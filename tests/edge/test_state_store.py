@@ -230,6 +230,30 @@ def test_o_rstr_2_a_stop_holds_though_the_database_is_locked_and_the_daemon_kill
         assert again.lives() == [life(), life("v.1.abcd", "v")]
 
 
+@pytest.mark.usefixtures("quick_retry")
+def test_what_was_noted_is_known_though_the_database_is_locked_from_the_start(
+    tmp_path: Path,
+) -> None:
+    open_and_leave(tmp_path)
+    shutil.rmtree(tmp_path / "run")
+    locker = sqlite3.connect(tmp_path / "state" / "stepwarden.sqlite", isolation_level=None)
+    locker.execute("PRAGMA locking_mode = EXCLUSIVE")
+    locker.execute("BEGIN EXCLUSIVE")
+    with open_store(tmp_path) as store:
+        assert "locked" in store.trouble
+        assert store.lives() == [life()]
+        assert store.workers() == {"w": wish()}
+        store.forget_worker("w")
+        assert forget(store, "w.1.abcd", limit=0.2).reason
+        locker.execute("ROLLBACK")
+        locker.close()
+        wait_for(lambda: store.trouble == "")
+        assert durable(store)
+    with open_store(tmp_path) as again:
+        assert again.lives() == []
+        assert again.workers() == {}
+
+
 def test_an_old_note_of_a_worker_does_not_undo_what_the_database_has(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.note_worker(wish(body="old"))

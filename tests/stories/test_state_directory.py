@@ -140,3 +140,37 @@ def test_a_file_in_place_of_the_state_directory_is_told(tmp_path: Path) -> None:
             f"stepwarden: cannot use the state directory {state}: a file is in the way;"
             " supervisor.state_dir must be a directory\n"
         )
+
+
+def start_another(daemon: Daemon, config: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "stepwarden", "run", str(config)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=daemon.environment(),
+    )
+
+
+def files(directory: Path) -> dict[str, int]:
+    """Each file by its inode; SQLite's own come and go with the first daemon's work."""
+    return {str(p): p.stat(follow_symlinks=False).st_ino for p in directory.rglob("*")}
+
+
+def test_o_state_3_a_second_daemon_ends_and_touches_nothing() -> None:
+    with Daemon(WORKER) as daemon:
+        pid = daemon.wait_state("w", "HEALTHY").pid
+        other = daemon.directory / "other.yaml"
+        text = daemon.config.read_text(encoding="utf-8")
+        run = str(daemon.directory / "run")
+        other.write_text(text.replace(run, run + "-other").replace("127.0.0.1:", "127.0.0.2:"))
+        before = files(daemon.directory / "state"), files(daemon.directory / "run")
+        for configs in ((daemon.config,), (daemon.config, daemon.config), (other,)):
+            seconds = [start_another(daemon, config) for config in configs]
+            for second in seconds:
+                _, said = second.communicate(timeout=60)
+                assert second.returncode == ExitCode.ALREADY_RUNNING
+                assert f"another stepwarden (pid {daemon.pid}) holds {daemon.directory}" in said
+            assert (files(daemon.directory / "state"), files(daemon.directory / "run")) == before
+            assert daemon.status()["w"].pid == pid
+        assert not Path(run + "-other").exists()
