@@ -53,3 +53,45 @@ def test_records_are_stamped_with_a_zone() -> None:
     writer.close()
     stamp = datetime.fromisoformat(json.loads(stream.getvalue())["timestamp"])
     assert stamp.utcoffset() is not None
+
+
+class Unshowable(Exception):
+    """Raises when it is shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("never")
+
+    __repr__ = __str__
+
+
+HOSTILE = {
+    "nan": float("nan"),
+    "infinite": float("-inf"),
+    "huge": 10**400,
+    "bytes": b"\x88\xff\x00",
+    "keys": {b"a": 1, 2: {"deep": [object()] * 500}},
+    "text": 'a\nb\x1b[31m\x00"quoted" \u2028 \ud800',
+    "error": Unshowable(),
+    "loop": [],
+}
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_o_logs_1_a_record_of_anything_is_one_line_and_never_raises(log_format: str) -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    writer = LogWriter(stream := io.StringIO())
+    log = make_logger(log_format, "info", writer, SystemClock())
+    log.warning("something\nelse", **(HOSTILE | {"loop": loop}))
+    log.error("fault", exc_info=Unshowable())
+    log.info("later")
+    writer.close()
+    text = stream.getvalue()
+    assert "later" in text
+    assert "\x00" not in text
+    assert "\x1b[31ma" not in text
+    if log_format == "json":
+        records = [json.loads(line, parse_constant=pytest.fail) for line in text.splitlines()]
+        assert len(records) == 3
+        assert records[0]["event"] == "something\nelse"
+        assert records[0]["keys"]["a"] == 1

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Worker(_message.Message):
-    __slots__ = ("name", "state", "cause", "sentence", "incarnation", "pid", "state_age_seconds", "uptime_seconds", "restarts_used", "restarts_limit", "last_exit", "backend", "ranks", "startup_left_seconds", "restart_in_seconds", "agent_silent", "leftover_pids", "false_alarms", "deaths", "windows_granted", "last_death")
+    __slots__ = ("name", "state", "cause", "sentence", "incarnation", "pid", "state_age_seconds", "uptime_seconds", "restarts_used", "restarts_limit", "last_exit", "backend", "ranks", "startup_left_seconds", "restart_in_seconds", "agent_silent", "leftover_pids", "false_alarms", "deaths", "windows_granted", "last_death", "runner", "unit", "cgroup", "group", "held", "probe", "output")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +28,13 @@ class Worker(_message.Message):
     DEATHS_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_GRANTED_FIELD_NUMBER: _ClassVar[int]
     LAST_DEATH_FIELD_NUMBER: _ClassVar[int]
+    RUNNER_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    CGROUP_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     cause: str
@@ -49,7 +56,14 @@ class Worker(_message.Message):
     deaths: int
     windows_granted: int
     last_death: str
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., cause: _Optional[str] = ..., sentence: _Optional[str] = ..., incarnation: _Optional[str] = ..., pid: _Optional[int] = ..., state_age_seconds: _Optional[float] = ..., uptime_seconds: _Optional[float] = ..., restarts_used: _Optional[int] = ..., restarts_limit: _Optional[int] = ..., last_exit: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., startup_left_seconds: _Optional[float] = ..., restart_in_seconds: _Optional[float] = ..., agent_silent: bool = ..., leftover_pids: _Optional[_Iterable[int]] = ..., false_alarms: _Optional[int] = ..., deaths: _Optional[int] = ..., windows_granted: _Optional[int] = ..., last_death: _Optional[str] = ...) -> None: ...
+    runner: str
+    unit: str
+    cgroup: str
+    group: str
+    held: str
+    probe: str
+    output: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., cause: _Optional[str] = ..., sentence: _Optional[str] = ..., incarnation: _Optional[str] = ..., pid: _Optional[int] = ..., state_age_seconds: _Optional[float] = ..., uptime_seconds: _Optional[float] = ..., restarts_used: _Optional[int] = ..., restarts_limit: _Optional[int] = ..., last_exit: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., startup_left_seconds: _Optional[float] = ..., restart_in_seconds: _Optional[float] = ..., agent_silent: bool = ..., leftover_pids: _Optional[_Iterable[int]] = ..., false_alarms: _Optional[int] = ..., deaths: _Optional[int] = ..., windows_granted: _Optional[int] = ..., last_death: _Optional[str] = ..., runner: _Optional[str] = ..., unit: _Optional[str] = ..., cgroup: _Optional[str] = ..., group: _Optional[str] = ..., held: _Optional[str] = ..., probe: _Optional[str] = ..., output: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Rank(_message.Message):
     __slots__ = ("name", "pid", "phase", "step", "num_seqs", "num_tokens", "step_age_seconds", "budget_seconds", "budget_left_seconds", "beat_age_seconds", "cpu_percent", "steps_ended", "rss_bytes", "in_flight", "requests_unfinished", "loop_turns", "loop_age_seconds", "steps_unrecorded", "beats_refused", "stamps_clamped", "agent_version", "detail")

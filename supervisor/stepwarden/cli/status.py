@@ -90,6 +90,12 @@ def one(worker: Any) -> list[str]:
         "pid": str(worker.pid or ""),
         "uptime": duration(worker.uptime_seconds) if worker.pid else "",
         "backend": worker.backend,
+        "group": plain(worker.group),
+        "runner": worker.runner,
+        "unit": plain(worker.unit),
+        "cgroup": plain(worker.cgroup),
+        "waits": plain(worker.held) if worker.held != worker.sentence else "",
+        "probe": plain(worker.probe),
         "restarts": f"{worker.restarts_used} of {worker.restarts_limit} used",
         "deaths": str(worker.deaths),
         "false alarms": str(worker.false_alarms),
@@ -112,7 +118,14 @@ def one(worker: Any) -> list[str]:
         remarks = _remarks(rank)
         if remarks:
             lines += _wrapped(f"{plain(rank.name)}: {'; '.join(remarks)}")
+    if worker.output:
+        lines += ["", "it printed last:", *(f"  {_printable(line)}" for line in worker.output)]
     return lines
+
+
+def _printable(line: str) -> str:
+    """A line of output, with its spaces."""
+    return "".join(c if c.isprintable() else "?" for c in line.expandtabs())
 
 
 def _remarks(rank: Any) -> list[str]:

@@ -142,7 +142,7 @@ class Machine:
         self.groups.attach(self.loop.apply)
         self.actor.attach(self.loop, self.starter)
         self.adoption = Adoption(self.actor, self.endings, self.runners, note)
-        self.backend = Backend(self.units, self.loop, reports.reporter, self.store, clock)
+        self.backend = Backend(self.units, self.loop, reports.reporter, self.store, clock, policies)
         self.admin = AdminServer(self.sockets.admin, self.backend, clock, reports.health.table)
         reports.reporter.attach(self.units, self.admin.publish)
 

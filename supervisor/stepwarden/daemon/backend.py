@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from stepwarden.clock import Clock
 from stepwarden.core.clocks import Cause, RunningClock
 from stepwarden.core.commands import command
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.evidence import RankEvidence
+from stepwarden.core.groups import GroupPolicy
 from stepwarden.core.lifecycle import LIVE, State
 from stepwarden.core.sentences import seconds
 from stepwarden.daemon import gather
@@ -16,6 +18,7 @@ from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.daemon.loop import VerdictLoop
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
+from stepwarden.daemon.watching import probe_answer
 from stepwarden.edge.state_store import StateStore
 from stepwarden.edge.views import Explanation, RankView, RecordedEvent, WorkerView
 from stepwarden.errors import ActionFailedError
@@ -31,8 +34,10 @@ class Backend:
         reporter: Reporter,
         store: StateStore,
         clock: Clock,
+        groups: Iterable[GroupPolicy] = (),
     ) -> None:
         self._units = units
+        self._group_of = {name: group.name for group in groups for name in group.members}
         self._loop = loop
         self._reporter = reporter
         self._store = store
@@ -51,7 +56,7 @@ class Backend:
 
     def _shown(self, unit: Unit, now: float) -> WorkerView:
         self._loop.look(unit, now)
-        return _view(unit, now)
+        return _view(unit, self._group_of.get(unit.config.name, ""), now)
 
     def command(self, action: str, name: str) -> None:
         """Begin to start, stop or restart a worker."""
@@ -90,7 +95,7 @@ class Backend:
         return self._store.trouble
 
 
-def _view(unit: Unit, now: float) -> WorkerView:
+def _view(unit: Unit, group: str, now: float) -> WorkerView:
     state, life = unit.state, unit.life
     live = state.lifecycle in LIVE
     startup = [c.deadline.remaining(now) for c in unit.clocks if c.cause is Cause.STARTUP]
@@ -102,7 +107,7 @@ def _view(unit: Unit, now: float) -> WorkerView:
         incarnation=state.life,
         pid=life.main.pid if life is not None and life.main is not None else 0,
         state_age=elapsed(state.since, now),
-        uptime=elapsed(state.spawned_at, now) if live else 0.0,
+        uptime=elapsed(state.spawned_at, now) if live and not state.held else 0.0,
         restarts_used=state.ledger.used(unit.policy.restart, now),
         restarts_limit=unit.policy.restart.limit,
         last_exit=state.last_exit,
@@ -116,7 +121,19 @@ def _view(unit: Unit, now: float) -> WorkerView:
         false_alarms=state.false_alarms,
         deaths=state.deaths,
         windows_granted=max((s.windows for s in state.suspicions), default=0),
+        runner="" if life is None else life.runner,
+        unit="" if life is None else life.unit,
+        cgroup="" if life is None else life.cgroup,
+        group=group,
+        held="" if life is None else life.held,
+        probe="" if life is None else probe_answer(life),
+        output_directory=_output_of(unit),
     )
+
+
+def _output_of(unit: Unit) -> Path | None:
+    output = unit.config.output
+    return output.path if output.mode == "capture" else None
 
 
 def _restart_in(unit: Unit, now: float) -> float | None:

@@ -11,7 +11,9 @@ from typing import Any, TextIO
 import structlog
 
 from stepwarden.clock import Clock
+from stepwarden.edge.log_values import Clean, plain
 from stepwarden.edge.log_writer import LogWriter
+from stepwarden.edge.output_tail import visible
 
 
 def colored(stream: TextIO, environ: Mapping[str, str]) -> bool:
@@ -29,21 +31,41 @@ def _stamp(clock: Clock) -> Callable[[Any, str, Any], Any]:
     return stamp
 
 
+def _plain(clean: Clean) -> Callable[[Any, str, Any], Any]:
+    """Makes every value one that a renderer takes: a record must never raise into the loop."""
+
+    def process(_logger: Any, _method: str, record: Any) -> Any:
+        made = plain(record, clean)
+        assert isinstance(made, dict)
+        return made
+
+    return process
+
+
+def _traceback(_logger: Any, _method: str, record: Any) -> Any:
+    """What `exc_info` asks for as text, as far as there is any."""
+    try:
+        return structlog.processors.format_exc_info(_logger, _method, record)
+    except Exception as error:  # somebody's exception that cannot be shown
+        record.pop("exc_info", None)
+        record["exception"] = f"cannot be shown: {type(error).__name__}"
+        return record
+
+
 def make_logger(log_format: str, level: str, writer: LogWriter, clock: Clock) -> Any:
     """A logger in the format `json`, `console`, or `auto` (console on a terminal)."""
     console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
     renderer: Any = (
         structlog.dev.ConsoleRenderer(colors=colored(sys.stderr, os.environ))
         if console
-        # Whatever a value is, it becomes text: a record must never raise into the loop.
-        else structlog.processors.JSONRenderer(default=str)
+        else structlog.processors.JSONRenderer(default=str, allow_nan=False)
     )
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             _stamp(clock),
-            structlog.processors.format_exc_info,
-            structlog.processors.UnicodeDecoder(),
+            _traceback,
+            _plain(visible if console else str),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(

@@ -127,10 +127,21 @@ class Starter:
             self._poke(unit)
 
     async def _before(self, config: WorkerConfig, life: Life, unit: Unit) -> bool:
-        """The gate, and the command before the start; True where that took time."""
+        """The command before the start, then the gate; True where that took time.
+
+        In this order, for such commands clear away what holds names and ports (docker rm -f).
+        """
         gate, command = config.release, config.pre_start
+        if command is not None:
+            self._hold(unit, life, f"runs its pre_start command {command.argv[0]}")
+            ended = await self.run(config, command)
+            if not ended.ok and not command.ignore_failure:
+                raise SpawnFailed(f"pre_start {ended.sentence}")
+            self._tell(life, f"pre_start {ended.sentence}")
         if gate is not None:
-            self._hold(unit, life, "waits until what it needs is free (release)")
+            # Not shown before there is anything to wait for, unless a command may take its time.
+            if gate.command:
+                self._hold(unit, life, f"asks its release command {gate.command[0]}")
             reason = await wait_released(
                 self._gate(config, gate),
                 self._run_short,
@@ -139,13 +150,6 @@ class Starter:
             )
             if reason:
                 life.shut = f"not started (release): {reason}"
-                return True
-        if command is not None:
-            self._hold(unit, life, f"runs its pre_start command {command.argv[0]}")
-            ended = await self.run(config, command)
-            if not ended.ok and not command.ignore_failure:
-                raise SpawnFailed(f"pre_start {ended.sentence}")
-            self._tell(life, f"pre_start {ended.sentence}")
         return gate is not None or command is not None
 
     async def run(self, config: WorkerConfig, command: ShortCommand) -> Ended:

@@ -74,7 +74,8 @@ class Watching:
         launch: Launch,
     ) -> ProbeRunner:
         target = _target(config, settings, launch)
-        started = life.spawned_at if life.began_at is None else life.began_at
+        # A delay counts from here: its process runs since now. An adopted one has run for longer.
+        started = life.spawned_at if life.adopted else self._clock.monotonic()
         probe = ReadyProbe(target, settings.timeout, self._clock, self._run_short, started)
 
         def passed() -> None:
@@ -98,6 +99,14 @@ class Watching:
         counter = ProgressCounter(target, self._clock)
         runner = ProgressRunner(counter, settings.interval, self._clock, report, seen)
         return runner
+
+
+def probe_answer(life: Life) -> str:
+    """What the ready probe of a life last heard; "" where none is asked any more."""
+    if life.probe_ok:
+        return ""
+    texts = (w.last_text for w in life.watchers if isinstance(w, ProbeRunner))
+    return next(texts, "")
 
 
 def _target(config: WorkerConfig, settings: ProbeSettings, launch: Launch) -> Target:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import grpc
@@ -20,6 +21,7 @@ from stepwarden.clock import Clock
 from stepwarden.core.deadline import Deadline
 from stepwarden.edge.admin_health import health_handlers
 from stepwarden.edge.admin_reflection import enable_reflection
+from stepwarden.edge.aside import Aside
 from stepwarden.edge.event_hub import EventHub, Subscription
 from stepwarden.edge.health_table import HealthTable
 from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, UnixTarget, listen
@@ -32,6 +34,7 @@ from stepwarden.edge.operator_commands import (
     failed,
     outcome,
 )
+from stepwarden.edge.output_tail import last_lines
 from stepwarden.edge.views import (
     Explanation,
     RecordedEvent,
@@ -44,6 +47,9 @@ from stepwarden.naming import unknown
 
 DEFAULT_PAST_EVENTS = 1000
 MAX_PAST_EVENTS = 100_000
+OUTPUT_SECONDS = 1.0
+"""A worker is shown without its output where its files cannot be read within this."""
+
 MAX_WAIT_SECONDS = 86_400.0
 """A longer wait for a command is cut to this."""
 
@@ -139,6 +145,7 @@ class _Service(rpc.SupervisorServiceServicer):
         self._backend = backend
         self._clock = clock
         self._last = LastCommands()
+        self._files = Aside(clock)
         self.hub = EventHub()
 
     async def ListWorkers(self, _request: Any, _context: Context) -> Any:
@@ -152,7 +159,19 @@ class _Service(rpc.SupervisorServiceServicer):
 
     async def GetWorker(self, request: Any, context: Context) -> Any:
         view = await self._find(request.name, context)
-        return pb.GetWorkerResponse(worker=worker_message(view))
+        output = await self._last_lines(view)
+        return pb.GetWorkerResponse(worker=worker_message(view, output=output))
+
+    async def _last_lines(self, view: WorkerView) -> Sequence[str]:
+        """What the worker printed last; nothing where its files cannot be read in time."""
+        directory = view.output_directory
+        if directory is None:
+            return ()
+        limit = Deadline.after(self._clock.monotonic(), OUTPUT_SECONDS)
+        try:
+            return await self._files.call(partial(last_lines, directory), limit)
+        except OSError:  # a file system that hangs (TimeoutError is one too)
+            return ()
 
     async def WatchEvents(self, request: Any, context: Context) -> AsyncIterator[Any]:
         if request.worker:

@@ -11,6 +11,9 @@ from stepwarden.edge.log_program import CURRENT, former, open_log
 
 MAX_BYTES = 64 << 10
 
+SHOWN_LINES = 20
+SHOWN_CHARACTERS = 500
+
 
 def tail(directory: Path, lines: int, max_bytes: int = MAX_BYTES) -> list[str]:
     """The last `lines` lines of current.log and, where that is short, of its forerunners.
@@ -26,6 +29,15 @@ def tail(directory: Path, lines: int, max_bytes: int = MAX_BYTES) -> list[str]:
     if not whole and len(rows) > 1 and "\r" not in rows[0]:
         del rows[0]  # its beginning is missing, and what is shown of it is not the last state
     return [visible(last_state(row)) for row in rows[-lines:]] if lines > 0 else []
+
+
+def last_lines(directory: Path) -> list[str]:
+    """What `status` shows: the last SHOWN_LINES lines, each of at most SHOWN_CHARACTERS."""
+    return [_shortened(line) for line in tail(directory, SHOWN_LINES)]
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= SHOWN_CHARACTERS else line[:SHOWN_CHARACTERS] + " ..."
 
 
 def last_state(row: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from stepwarden_proto.v1 import supervisor_pb2 as pb
 
@@ -54,7 +56,9 @@ class WorkerView:
 
     `state` and `cause` by name; `sentence` is the last verdict. `restarts_used` counts deaths
     against `restarts_limit`. `leftover_pids` are processes that could not be ended.
-    `last_death` says why it died last, in whatever state it is now.
+    `last_death` says why it died last, in whatever state it is now. `runner`, `unit` and `cgroup`
+    say how its present life is run. `held`: what its start waits for. `probe`: the newest answer of
+    its ready probe, until it is ready. `output_directory`: where captured output lies.
     """
 
     name: str
@@ -78,6 +82,13 @@ class WorkerView:
     false_alarms: int = 0
     deaths: int = 0
     windows_granted: int = 0
+    runner: str = ""
+    unit: str = ""
+    cgroup: str = ""
+    group: str = ""
+    held: str = ""
+    probe: str = ""
+    output_directory: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +147,10 @@ def rank_message(view: RankView, trimmed: bool = False) -> pb.Rank:
     )
 
 
-def worker_message(view: WorkerView, trimmed: bool = False) -> pb.Worker:
-    """Wire form of one worker; `trimmed` cuts long texts."""
+def worker_message(
+    view: WorkerView, trimmed: bool = False, output: Sequence[str] = ()
+) -> pb.Worker:
+    """Wire form of one worker; `trimmed` cuts long texts. `output`: the last lines it printed."""
     return pb.Worker(
         name=view.name,
         state=view.state,
@@ -160,6 +173,13 @@ def worker_message(view: WorkerView, trimmed: bool = False) -> pb.Worker:
         false_alarms=view.false_alarms,
         deaths=view.deaths,
         windows_granted=view.windows_granted,
+        runner=view.runner,
+        unit=view.unit,
+        cgroup=view.cgroup,
+        group=view.group,
+        held=_cut(view.held) if trimmed else view.held,
+        probe=_cut(view.probe) if trimmed else view.probe,
+        output=output,
     )
 
 
