@@ -100,6 +100,11 @@ def test_with_nothing_to_see_it_stays_and_says_so_once(policy: WorkerPolicy) -> 
         assert about_its_agent == (policy.agent == "required")
 
 
+def test_no_clock_runs_for_it() -> None:
+    hung = WorkerEvidence({"0": rank(steps=(Step(7, NOW - 1e6, 8),), beat_at=NOW)}, MAIN)
+    assert not turn.clocks_of(adopted(), POLICY, hung, Awareness(), NOW + 1e6)
+
+
 @pytest.mark.parametrize(
     "shown",
     [

@@ -48,10 +48,10 @@ def test_the_invariants_hold_through_100_000_events(capsys: pytest.CaptureFixtur
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.binary(min_size=SCRIPT_BYTES, max_size=SCRIPT_BYTES))
-    def run(script: bytes) -> None:
+    @given(st.binary(min_size=SCRIPT_BYTES, max_size=SCRIPT_BYTES), st.integers(0, 6))
+    def run(script: bytes, shape: int) -> None:
         nonlocal turns
-        world = Chaos()
+        world = Chaos(attached=shape == 6)
         try:
             play(world, script)
         except Exception:
@@ -72,13 +72,17 @@ def test_the_invariants_hold_through_100_000_events(capsys: pytest.CaptureFixtur
 def check_variety(happened: Counter[str], told: Counter[str]) -> None:
     """The weather was rough enough: everything happened, and every verdict was reached."""
     assert set(happened) == {each.__name__ for each in WHAT}
-    for cause in ("step", "startup", "heartbeat", "lease", "scheduler"):
+    for cause in ("step", "startup", "heartbeat", "lease", "scheduler", "drain", "progress"):
         assert told[f"transition UNHEALTHY {cause}"]
         assert told[f"transition DEAD {cause}"]
         assert told[f"retry  {cause}"]
         assert told[f"false_alarm  {cause}"]
     for cause in ("exit", "rank_exit", "spawn"):
         assert told[f"transition DEAD {cause}"]
+    assert told["transition FAILED gate"]
+    assert told["transition FAILED platform"]
+    assert told["adopted_unseen"]
+    assert told["transition ADOPTED"] > 200
     assert told["transition FAILED unkillable"]
     assert told["transition RESTARTING unkillable"]
     assert sum(number for what, number in told.items() if what.startswith("transition FAILED")) > 50
@@ -88,7 +92,7 @@ def soak(first: int) -> int:
     """Play the scripts of the seeds from `first` on; how many events that were."""
     events = 0
     for seed in range(first, first + SEEDS_TO_SOAK):
-        world = Chaos()
+        world = Chaos(attached=seed % 7 == 6)
         try:
             play(world, random.Random(seed).randbytes(SCRIPT_BYTES))
         except Exception as error:

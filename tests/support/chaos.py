@@ -10,7 +10,7 @@ the loop itself stood still.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -28,7 +28,7 @@ from stepwarden.core.evidence import (
     WorkerEvidence,
 )
 from stepwarden.core.heartbeat import BeatFacts
-from stepwarden.core.lifecycle import LIVE, State
+from stepwarden.core.lifecycle import ENDING, LIVE, State
 from stepwarden.core.resume import resume
 from stepwarden.core.verdict import Suspicion
 from stepwarden.core.worker import Outcome, WorkerState
@@ -37,6 +37,7 @@ from stepwarden.daemon.leases import KEPT_LEASES
 from stepwarden.daemon.life import Life
 from stepwarden.edge.page_reader import PageReader
 
+from support.chaos_daemon import Death, Known, Notes, Outside
 from support.chaos_world import (
     EPSILON,
     MOST_TURNS_AT_ONCE,
@@ -46,29 +47,13 @@ from support.chaos_world import (
 )
 
 
-@dataclass(slots=True)
-class Known:
-    """What the model keeps of one suspicion: when it came, and what window it had then."""
-
-    since: float
-    window: float
-
-
-@dataclass(frozen=True, slots=True)
-class Death:
-    """When, and what the policy said then about how many are kept in mind."""
-
-    at: float
-    limit: int
-    within: float
-
-
 class Chaos:
     """One worker in any weather."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, attached: bool = False) -> None:
         self.now = 1000.0
-        self.policy = POLICIES[0]
+        self.attached = attached
+        self.policy = replace(POLICIES[0], attached=attached)
         self.awareness = Awareness()
         self.pauses: list[tuple[float, float]] = []
         self.events = 0  # beats, steps, exits, commands, burials ... : whatever happened
@@ -77,13 +62,22 @@ class Chaos:
         self.seen_events: dict[str, int] = {}
         self.leased: dict[str, list[Lease]] = {}  # by rank: all that it has held in this life
         self.pid = 100
+        self.begun_by_platform = False
         self.life: Life | None = None
         self.pages = Pages()
         self.old_beats: list[BeatFacts] = []
         # The model.
         self.tree_alive = False
         self.wanted = True
-        self.unkillable = False
+        self.given_up = False
+        self.died = False  # and what follows a death has not begun
+        self.ending = False  # the daemon is, and takes the worker with it
+        self.hold_next = False
+        self.outside = Outside()
+        self.notes = Notes()
+        self.started_from = self.now  # where its startup clock begins
+        self.back_at = self.now  # when it was last seen again after an adoption
+        self.adopted_at = self.now
         self.burial_since: float | None = None
         self.first_ready: float | None = None
         self.unhealthy_since = 0.0
@@ -143,7 +137,22 @@ class Chaos:
                 memory.cpu = CpuSample(self.now, seconds, rank.state)
             else:
                 memory.cpu = None
-        return gather.evidence_of(life)
+        return self.seen_from_outside(gather.evidence_of(life), life)
+
+    def seen_from_outside(self, seen: WorkerEvidence, life: Life) -> WorkerEvidence:
+        outside = self.outside
+        tree = None
+        if outside.idle and life.main is not None:
+            tree = CpuSample(self.now, {life.main: 1.0}, "S")
+        return replace(
+            seen,
+            held=outside.held,
+            shut=outside.shut,
+            spawned_at=outside.began_at,
+            probe_ok=outside.probe_ok,
+            progress=outside.progress,
+            tree=tree,
+        )
 
     def turn(self) -> None:
         """One turn of the loop."""
@@ -168,15 +177,21 @@ class Chaos:
                 self.spawn(action, before)
             else:
                 self.end_tree(action)
+        assert self.state.deaths >= before.deaths
+        assert self.state.false_alarms >= before.false_alarms
+        assert self.state.incarnation >= before.incarnation
         self.note_suspicions()
         self.check_state()
+        self.notes.write(self)
         if seen is None:
             seen = self.evidence()
         else:
             for suspicion in self.state.suspicions:  # judged just now
                 self.check_suspicion(suspicion, seen)
             self.check_ranks(seen)
+            self.check_wait(seen)
         clocks = turn.clocks_of(self.state, self.policy, seen, self.awareness, self.now)
+        assert not (clocks and (seen.held or self.state.lifecycle is State.ADOPTED))
         wake = turn.next_wake(self.state, self.policy, clocks, self.awareness, self.now)
         wait = wake.remaining(self.now)
         assert wait is not None
@@ -189,10 +204,16 @@ class Chaos:
         assert not self.tree_alive, "two lives at the same time"
         assert self.burial_since is None
         assert self.wanted, "started although the operator said stop"
+        assert not self.given_up, "started although it had failed for good"
+        assert not self.died, "started without its delay"
+        assert not self.ending, "started by a daemon that ends"
         assert action.incarnation == before.incarnation + 1
         self.tree_alive = True
         self.first_ready = None
         self.leased = {}
+        self.started_from = self.now
+        self.outside = Outside(held="waits" if self.attached or self.hold_next else "")
+        self.hold_next = False
         self.old_beats = [b for rank in self.pages.ranks.values() for b in rank.sent][-20:]
         self.pages = Pages()
         self.life = Life(
@@ -203,7 +224,7 @@ class Chaos:
             cast(PageReader, self.pages),
             token="",
             spawned_at=self.now,
-            main=ProcessId(self.next_pid(), 1),
+            main=None if self.outside.held else ProcessId(self.next_pid(), 1),
         )
 
     def end_tree(self, action: EndTree) -> None:
@@ -220,6 +241,11 @@ class Chaos:
         outcome = buried(self.state, self.policy, leftovers, self.now, spread)
         self.check_restart_budget(before, outcome)
         self.take(outcome)
+
+    @property
+    def begun(self) -> bool:
+        """A process of it runs."""
+        return self.tree_alive and not self.outside.held
 
     def next_pid(self) -> int:
         self.pid += 1
@@ -254,12 +280,28 @@ class Chaos:
         return {clock.key: clock.deadline.at or 0.0 for clock in running}
 
     def note_transition(self, event: Event) -> None:
+        if event.from_state == "ADOPTED":
+            self.back_at = self.now
+            if event.to_state == "STARTING":
+                self.started_from = self.now
+        if event.cause in {"gate", "platform"}:
+            assert self.outside.held, "not let in, and running"
+            self.tree_alive = False
+        if event.from_state == "FAILED" and event.to_state == "STARTING":
+            self.note_coming_back()
         if event.to_state == "HEALTHY" and self.first_ready is None:
             self.first_ready = self.now
         if event.to_state == "UNHEALTHY":
             self.unhealthy_since = self.now
         if event.to_state == "DEAD":
             self.note_death(event)
+        self.died = event.to_state == "DEAD" or (self.died and event.to_state != "RESTARTING")
+
+    def note_coming_back(self) -> None:
+        """By its platform, or (then a Spawn follows) by the operator."""
+        if self.attached and self.begun_by_platform:
+            self.tree_alive, self.begun_by_platform = True, False
+            self.started_from = self.now
 
     def note_death(self, event: Event) -> None:
         """Count it; `uptime` is the most that can be said of how long the worker was well."""
@@ -295,7 +337,7 @@ class Chaos:
         if state.lifecycle is State.HEALTHY:
             assert state.ready
         if not self.wanted:
-            assert state.lifecycle not in LIVE | {State.RESTARTING}
+            assert state.lifecycle in ENDING | {State.STOPPED} or state.leftovers
         if state.lifecycle in LIVE:
             assert self.tree_alive
             assert self.burial_since is None
@@ -324,14 +366,18 @@ class Chaos:
             leased += self.policy.drain
         known = self.known.get(key)
         first = 0.0 if known is None else known.since + known.window + self.lost(known.since)
-        limit = max(began + cap + self.lost(began) + leased, first)
+        # What is late when it is seen again is so from the next turn on, with a whole window.
+        back = self.back_at + turn.HEARTBEAT_SECONDS + self.lost(self.back_at)
+        limit = max(began + cap + self.lost(began) + leased, first, back)
         # One that was opened in this very turn is judged in the next, which is due at once.
         assert self.now <= limit + EPSILON or key in self.opened, key
 
     def check_ranks(self, seen: WorkerEvidence) -> None:
         """The same, asked of the ranks and not of the core's own suspicions."""
         policy, life = self.policy, self.life
-        if self.state.lifecycle not in LIVE or life is None:
+        if self.state.lifecycle not in LIVE or life is None or self.outside.held:
+            return
+        if self.state.lifecycle is State.ADOPTED:
             return
         for name, rank in live_ranks(seen).items():
             if rank.oldest is None or name not in self.state.came_up:
@@ -344,7 +390,15 @@ class Chaos:
         if not self.state.ready:
             late = [name for name, cause, _ in self.known if cause == "startup"]
             for name in late or [""]:
-                self.check_cap((name, "startup", 0), life.spawned_at, policy.startup_cap())
+                self.check_cap((name, "startup", 0), self.started_from, policy.startup_cap())
+
+    def check_wait(self, seen: WorkerEvidence) -> None:
+        """What waits is not unknown, and for a platform it does not wait for ever."""
+        if not seen.held or self.state.lifecycle not in LIVE:
+            return
+        assert self.state.lifecycle is State.STARTING
+        waited = self.now - self.started_from - self.lost(self.started_from)
+        assert not self.attached or waited < self.policy.expect_external + EPSILON
 
     def check_verdict(self, event: Event, before: WorkerState, seen: WorkerEvidence) -> None:
         if event.cause == "step" and event.kind in {Kind.TRANSITION, Kind.SUSPICION}:
@@ -372,9 +426,9 @@ class Chaos:
         policy, life = self.policy, self.life
         assert life is not None
         if event.cause == "startup":
-            began = life.ranks[event.rank].attached_at if event.rank else life.spawned_at
+            began = life.ranks[event.rank].attached_at if event.rank else self.started_from
             limit = policy.startup
-            began = min(began, life.spawned_at) if not self.state.ready else began
+            began = began if self.state.ready else self.started_from
             limit += self.leased_since(event.rank, began)
         elif event.cause == "heartbeat":
             rank = seen.ranks.get(event.rank)
@@ -394,6 +448,12 @@ class Chaos:
             assert lease is not None
             assert lease.end is None
             began, limit = lease.begin, min(lease.seconds, policy.lease_cap)
+        elif event.cause == "progress":
+            shown = seen.progress
+            assert shown is not None
+            assert shown.work_since is not None, "idle, and judged by its progress"
+            assert policy.progress_budget is not None
+            began, limit = max(shown.moved_at, shown.work_since), policy.progress_budget
         else:
             assert event.cause == "scheduler", event
             work = seen.ranks[event.rank].work
@@ -414,6 +474,7 @@ class Chaos:
         known = self.known[suspicion.key]
         waited = self.now - known.since - self.lost(known.since)
         assert waited >= known.window - EPSILON, "dead inside its first window"
+        assert known.since >= self.adopted_at, "dead of what happened while nobody looked"
         percent = event.data["cpu_percent"]
         rank = self.pages.ranks.get(event.rank)
         stopped = rank is not None and rank.state in {"T", "Z"}

@@ -17,9 +17,18 @@ from stepwarden.core.evidence import (
     Work,
 )
 from stepwarden.core.lifecycle import LIVE, State
+from stepwarden.core.progress_seen import progressed
 from stepwarden.daemon import gather
 
 from support.chaos import Chaos
+from support.chaos_survival import (
+    daemon_ends,
+    daemon_is_killed,
+    gate_stays_shut,
+    hold_next,
+    its_group,
+    wait_over,
+)
 from support.chaos_world import (
     BATCHES,
     CPUS,
@@ -56,7 +65,7 @@ def late_wake(world: Chaos, first: int, second: int) -> None:
 
 def attach(world: Chaos, first: int, second: int) -> None:
     name = RANKS[first % len(RANKS)]
-    if world.tree_alive and world.state.lifecycle in LIVE and name not in world.pages.ranks:
+    if world.begun and world.state.lifecycle in LIVE and name not in world.pages.ranks:
         phase = "loading" if second < 100 else "idle"
         rank = Rank(name, world.next_pid(), world.now, phase, page=second % 5 != 0)
         rank.cpu_at = world.now
@@ -206,14 +215,14 @@ def lose_rank(world: Chaos, first: int, second: int) -> None:
 
 def main_ends(world: Chaos, first: int, second: int) -> None:
     life = world.life
-    if life and world.state.lifecycle in LIVE and second < 120:
+    if life and world.begun and world.state.lifecycle in LIVE and second < 120:
         life.exit = Exit(code=first) if first % 3 else Exit(signal=1 + first % 31)
         world.turn()
 
 
 def spawn_fails(world: Chaos, _: int, second: int) -> None:
     life = world.life
-    if life and world.state.lifecycle is State.STARTING and second < 60:
+    if life and world.state.lifecycle is State.STARTING and second < 60 and not world.attached:
         life.main, life.spawn_error = None, "exec: no such file"
         world.turn()
 
@@ -225,6 +234,8 @@ def operator(world: Chaos, first: int, second: int) -> None:
     outcome = command(world.state, word, world.now)
     if outcome.refusal is None:
         world.wanted = word != "stop"
+        world.given_up = world.given_up and word == "stop"
+        world.died = world.died and word == "stop"
         if world.state.lifecycle not in LIVE or word == "restart":
             world.streak, world.deaths = 0, []
     else:
@@ -233,7 +244,8 @@ def operator(world: Chaos, first: int, second: int) -> None:
 
 
 def new_policy(world: Chaos, first: int, second: int) -> None:
-    world.policy = POLICIES[first % len(POLICIES)] if second < 128 else POLICIES[0]
+    policy = POLICIES[first % len(POLICIES)] if second < 128 else POLICIES[0]
+    world.policy = replace(policy, attached=world.attached)
     world.turn()
 
 
@@ -253,6 +265,64 @@ def stray_report(world: Chaos, first: int, second: int) -> None:
         assert outcome.state == world.state
         assert not outcome.actions
     del first, second
+
+
+def scrape(world: Chaos, first: int, second: int) -> None:
+    """Its own counters are read: they move or stand, with work or without, or say nothing."""
+    before = world.outside.progress
+    counter = 0.0 if before is None or before.counter is None else before.counter
+    if world.begun:
+        shown = None if first < 20 else counter + first % 2
+        work = None if first < 20 else float(second % 3)
+        world.outside.progress = progressed(before, shown, work, world.now)
+        world.outside.idle = second > 100
+
+
+def probe_passes(world: Chaos, _: int, __: int) -> None:
+    world.outside.probe_ok = world.begun
+
+
+def with_beats(world: Chaos, seconds: float) -> None:
+    """Time passes, and nothing is silent."""
+    for _ in range(int(seconds * 2)):
+        beat_of_each(world, 0, 0)
+        world.go(0.5)
+
+
+def requests_wait(world: Chaos, first: int, second: int) -> None:
+    """An engine core has work, and no step begins for a while."""
+    core = world.pages.ranks.get("core")
+    if core is None or core.frozen or not world.state.ready:
+        return
+    for rank in world.pages.ranks.values():
+        while rank.open and not rank.frozen:
+            end_step(world, sorted(world.pages.ranks).index(rank.name), 0)
+    all_loaded(world, 0, 0)
+    core.work = Work(3, world.now, 1, world.now)
+    with_beats(world, 6.0 + first / 64)
+    if second > 80:
+        core.work = Work(0, world.now, 1, world.now)
+        with_beats(world, 1.0)
+
+
+def drains(world: Chaos, first: int, second: int) -> None:
+    rank = world.some_rank(first)
+    if rank and not rank.frozen and world.state.ready:
+        change_to(rank, "draining", world.now)
+        with_beats(world, 4.0 + first / 64)
+        if second > 80:
+            change_to(rank, "idle", world.now)
+            with_beats(world, 1.0)
+
+
+def counter_stands(world: Chaos, first: int, second: int) -> None:
+    """With work present; under the policy that looks at it."""
+    if world.state.ready and world.begun:
+        world.policy = replace(POLICIES[-1], attached=world.attached)
+        scrape(world, 102, 1 if second < 150 else 101)
+        with_beats(world, 3.0 + first / 64)
+        scrape(world, 101, 1)
+        with_beats(world, 1.0)
 
 
 Happening = Callable[[Chaos, int, int], None]
@@ -285,6 +355,17 @@ _WEIGHTS: tuple[tuple[Happening, int], ...] = (
     (new_policy, 2),
     (burial, 8),
     (stray_report, 1),
+    (wait_over, 6),
+    (hold_next, 1),
+    (gate_stays_shut, 1),
+    (scrape, 2),
+    (probe_passes, 2),
+    (requests_wait, 1),
+    (drains, 1),
+    (counter_stands, 1),
+    (its_group, 1),
+    (daemon_is_killed, 1),
+    (daemon_ends, 1),
 )
 
 

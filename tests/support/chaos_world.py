@@ -13,6 +13,7 @@ from stepwarden.core.evidence import (
 )
 from stepwarden.core.heartbeat import BeatFacts, LeaseFacts, OpenStepFacts, WorkFacts
 from stepwarden.core.policy import (
+    AGENT_NONE,
     AGENT_OPTIONAL,
     HardCaps,
     RestartPolicy,
@@ -34,6 +35,7 @@ _BASE = WorkerPolicy(
     window=2.0,
     lease_cap=20.0,
     drain=4.0,
+    expect_external=8.0,
     restart=RestartPolicy(delay=1.0, max_delay=4.0, limit=3, within=30.0, stable=10.0),
 )
 POLICIES = (
@@ -44,6 +46,7 @@ POLICIES = (
     replace(_BASE, startup=3.0, restart=replace(_BASE.restart, on="failure", delay=0.0)),
     replace(_BASE, busy_cpu=60.0, restart=replace(_BASE.restart, on="never")),
     replace(_BASE, restart=replace(_BASE.restart, limit=6, within=5.0, stable=1.0)),
+    replace(_BASE, agent=AGENT_NONE, probed=True, progress_budget=3.0),
 )
 CPUS = (0.0, 3.0, 50.0, 100.0, 6400.0, None)
 STATES = ("R", "S", "D", "T", "Z", "t")

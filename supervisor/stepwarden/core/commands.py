@@ -88,7 +88,7 @@ def _start(outcome: Outcome, now: float, by: str) -> None:
     state = outcome.state
     if state.lifecycle is State.STOPPING:
         outcome.state = replace(
-            state, restart_wanted=True, stop_wanted=False, give_up="", ledger=Ledger()
+            state, restart_wanted=True, stop_wanted=False, give_up="", cause="", ledger=Ledger()
         )
     elif state.lifecycle is State.DEAD:
         _restart(outcome, now, by)

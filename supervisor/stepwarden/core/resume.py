@@ -161,6 +161,7 @@ def _end_first(outcome: Outcome, told: Kept | None, wanted: bool, now: float) ->
         give_up=give_up,
         restart_wanted=wanted and not dead and not give_up,
         stop_wanted=not wanted,
+        cause=outcome.state.cause if dead or give_up else "",
         sentence=LEFT_BEHIND,
         since=now,
     )
