@@ -162,6 +162,7 @@ def test_commands_answer_when_they_have_come_about(tmp_path: Path) -> None:
         ask = pb.WorkerCommandRequest(name="gemma-cpu", wait_seconds=LIMIT)
         answer = await stub.StopWorker(ask, timeout=LIMIT)
         assert (answer.state, backend.commands) == ("STOPPED", [("stop", "gemma-cpu")])
+        assert backend.kept_so_far == 1, "it is on disk before it is answered"
         assert (await stub.StartWorker(ask, timeout=LIMIT)).state == "STARTING"
         before = backend.worker("gemma-cpu")
         answer = await stub.RestartWorker(ask, timeout=LIMIT)

@@ -373,7 +373,7 @@ def test_o_proc_5_signals_are_default_whatever_ours_are(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     old = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
     try:
-        told = _told(tmp_path, "cat /proc/$$/status")
+        told = _told(tmp_path, "exec cat /proc/self/status")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, old)
         signal.signal(signal.SIGPIPE, before)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from stepwarden.edge.state_file import NAME as DATABASE
 from support import processes
-from support.crew import PYTHON, Crew, data, first, living, send_beat, settings, shell, span, stub
+from support.crew import PYTHON, Crew, data, first, living, send_beat, settings, shell, stub
 from support.daemon import Daemon
 from support.waiting import wait_for
 
@@ -25,32 +26,55 @@ def pids(crew: Crew) -> list[int]:
     return [process.pid for process in crew.tree()]
 
 
-def test_a_killed_daemons_workers_end_before_new_ones_start() -> None:
-    """One has a tree that holds locks and ignores TERM; no lock is ever asked for while held."""
+def test_a_killed_daemons_workers_are_adopted_with_their_whole_trees() -> None:
+    """One has a tree that holds locks and ignores TERM. The next daemon knows all of it: when its
+    main dies, the rest is gone before the next life, and no lock is ever asked for while held."""
     workers = {
         "tree": stub("tree; ignore-term; attach; idle | tree; attach; idle"),
         "plain": stub(),
     }
     with Crew(workers, defaults=QUICK) as crew:
         crew.ready()
-        stub_pids = {name: crew.status()[name].pid for name in workers}
-        lost = [p for p in pids(crew) if "stub_worker" in " ".join(psutil.Process(p).cmdline())]
-        assert len(lost) == 5
+        mains = {name: crew.status()[name].pid for name in workers}
+        old = [p for p in pids(crew) if "stub_worker" in " ".join(psutil.Process(p).cmdline())]
+        assert len(old) == 5
         crew.kill()
-        assert sorted(living(lost)) == sorted(lost), "they live on until somebody ends them"
         crew.start(limit=30)
         crew.ready()
-        assert not living(lost)
+        assert {name: crew.status()[name].pid for name in workers} == mains
+        assert sorted(living(old)) == sorted(old)
+        assert not [e for e in crew.events() if e.kind == "burial"]
+        psutil.Process(mains["tree"]).kill()
+        dead = crew.wait_transition("tree", "DEAD")
+        assert data(dead)["exit"] in ("signal SIGKILL", "unknown exit status"), dead
+        crew.wait_event(lambda e: e.to_state == "HEALTHY" and e.incarnation == "2", worker="tree")
+        assert living(old) == [mains["plain"]]
         assert not (crew.directory / "tree" / "overlap").exists()
-        events = crew.events()
-        ended = [e for e in events if "left behind by an earlier daemon" in e.sentence]
-        for name, before in stub_pids.items():
-            started = [e for e in events if e.kind == "started" and e.worker == name]
-            assert [data(e)["pid"] == before for e in started] == [True, False]
-            assert max(e.id for e in ended if e.worker == name) < started[1].id
-        term = first(ended, lambda e: "SIGTERM" in e.sentence and e.worker == "tree")
-        killed = first(ended, lambda e: "SIGKILL" in e.sentence and e.worker == "tree")
-        assert 2.0 <= span(term, killed) <= 2.0 + crew.leniency(), "the grace of its worker"
+
+
+def test_a_burial_goes_on_in_the_next_daemon_and_the_worker_comes_back() -> None:
+    """The daemon is killed while a tree that ignores TERM has its grace; the next one ends it,
+    waits as long as the policy says, counts the death once, and starts the worker again."""
+    workers = {"w": shell("trap '' TERM; sleep 1000 & wait")}
+    with Crew(workers, defaults={**QUICK, "stop": {"grace": "4s"}}) as crew:
+        crew.ready()
+        main = psutil.Process(crew.status()["w"].pid)
+        wait_for(main.children)
+        old = [main.pid, *(child.pid for child in main.children())]
+        main.kill()
+        crew.wait_event(lambda e: "SIGTERM sent to" in e.sentence, worker="w")
+        last = crew.events()[-1].id
+        crew.kill()
+        assert living(old) == old[1:]
+        crew.start(limit=30)
+        crew.wait_event(lambda e: e.to_state == "HEALTHY" and e.incarnation == "2", worker="w")
+        assert not living(old)
+        seen = crew.status()["w"]
+        assert (seen.deaths, seen.restarts_used) == (1, 1)
+        new = [e for e in crew.events("w") if e.id > last]
+        assert [e.to_state for e in new if e.to_state] == ["RESTARTING", "STARTING", "HEALTHY"]
+        gone = first(new, lambda e: "every process is gone" in e.sentence)
+        assert gone.id < first(new, lambda e: e.kind == "started").id
 
 
 def page_homes(crew: Crew) -> list[Path]:
@@ -59,28 +83,28 @@ def page_homes(crew: Crew) -> list[Path]:
 
 
 def test_the_count_of_lives_goes_on_after_a_crash_and_after_a_clean_stop() -> None:
+    """A crash begins no new life; a lost database does not begin the count anew either."""
     with Crew({"w": stub()}, defaults=QUICK) as crew:
         crew.ready()
-        for expected in ("2", "3"):
+        for end, expected in ((crew.kill, "1"), (crew.stop, "2"), (crew.kill, "2")):
             last = crew.events()[-1].id
-            (crew.kill if expected == "2" else crew.stop)()
+            end()
             crew.start(limit=30)
             crew.ready()
             assert crew.status()["w"].incarnation == expected
             new = [e for e in crew.events("w") if e.id > last and e.kind != "operator"]
-            assert {e.incarnation for e in new if e.kind == "burial"} <= {str(int(expected) - 1)}
             assert {e.incarnation for e in new if e.kind == "started"} == {expected}
         crew.kill()
-        for path in (crew.directory / "state").glob("journal.sqlite*"):
+        for path in (crew.directory / "state").glob(f"{DATABASE}*"):
             path.unlink()
         crew.start(limit=30)
         crew.ready()
-        assert crew.status()["w"].incarnation == "4", "the note of the life that was left says it"
+        assert crew.status()["w"].incarnation == "2"
         assert "0" not in {e.incarnation for e in crew.events("w")}
 
 
 @pytest.mark.parametrize("lives", [True, False])
-def test_a_killed_daemons_page_home_is_taken_away(lives: bool) -> None:
+def test_a_killed_daemons_page_home_is_taken_away_when_nothing_is_in_it(lives: bool) -> None:
     with Crew({"w": stub(autostart=lives)}, defaults=QUICK) as crew:
         if lives:
             crew.ready()
@@ -91,8 +115,9 @@ def test_a_killed_daemons_page_home_is_taken_away(lives: bool) -> None:
         if lives:
             crew.ready()
         after = page_homes(crew)[-1]
-        assert before == after or not before.exists()
+        assert before == after or before.exists() == lives
         crew.stop()
+        assert not before.exists()
         assert not after.exists()
         assert after not in page_homes(crew)
 

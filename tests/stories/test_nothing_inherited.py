@@ -53,7 +53,7 @@ def test_o_proc_5_a_killed_supervisor_leaves_its_port_its_sockets_and_its_lock_f
         _assert_free(daemon)
         # Still in the worker's presence: nobody had to end before it could begin.
         daemon.start()
-        daemon.wait_status("w", lambda seen: seen.pid not in (0, worker.pid), "a new life")
+        assert daemon.wait_state("w", "HEALTHY").pid == worker.pid
 
 
 def _assert_free(daemon: Daemon) -> None:

@@ -96,7 +96,8 @@ def test_o_rstr_2_a_stop_holds_over_kill_9_though_the_database_takes_nothing() -
         locker.execute("BEGIN IMMEDIATE")
         assert ask(daemon, "stop", "w").returncode == ExitCode.OK
         daemon.wait_state("w", "STOPPED")
-        wait_for((daemon.directory / "run" / "worker-notes.json").exists)
+        run = daemon.directory / "run"
+        wait_for(lambda: list(run.glob("state-*/worker-notes.json")))
         assert "locked" in ask(daemon, "status").stdout
         daemon.kill()
         daemon.start()

@@ -69,6 +69,7 @@ class Backend:
         self.views = {GEMMA.name: GEMMA, LLAMA.name: LLAMA}
         self.events: list[RecordedEvent] = []
         self.commands: list[tuple[str, str]] = []
+        self.kept_so_far = 0
         self.explained: list[tuple[str, int | None, int | None, str]] = []
         self.publish: Callable[[RecordedEvent], None] = lambda _: None
         self.stuck = False
@@ -103,6 +104,9 @@ class Backend:
         if not self.stuck:
             loop = asyncio.get_running_loop()
             loop.call_later(0.01, self._set, name, states[action])
+
+    async def kept(self) -> None:
+        self.kept_so_far = len(self.commands)
 
     def explain(
         self, name: str, num_seqs: int | None, num_tokens: int | None, phase: str

@@ -6,10 +6,13 @@ units that systemd holds for us, and processes that carry the marks of a worker 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from stepwarden.config import WorkerConfig
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.core.lifecycle import State
@@ -21,9 +24,11 @@ from stepwarden.daemon.endings import Endings
 from stepwarden.daemon.life import Life, number_in
 from stepwarden.daemon.runners import ATTACH, SPAWN, Runners
 from stepwarden.daemon.unit import Unit
+from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_probe import alive
 from stepwarden.edge.state_records import LifeRecord
+from stepwarden.edge.users import user_of
 
 _SETTLED = frozenset({State.STOPPED, State.FAILED, State.RESTARTING})
 """A life that is on record for a worker kept in one of these is one that could not be ended."""
@@ -104,11 +109,17 @@ class Adoption:
         if life.main is not None and not alive(life.main):
             life.exit = await self._runners.exit_of(life) or Exit()
         self._actor.adopt(unit, life, record)
-        text = "an earlier daemon's life is taken over"
-        text += f": pid {record.pid}" if record.pid else ""
+
+    def tell(self, unit: Unit) -> None:
+        """Say which process goes on, of a worker that has been adopted."""
+        life = unit.life
+        if life is None or unit.state.lifecycle is not State.ADOPTED:
+            return
+        pid = life.main.pid if life.main is not None else None
+        text = "an earlier daemon's life is taken over" + (f": pid {pid}" if pid else "")
+        data = {"pid": pid}
         number = str(life.incarnation)
-        data = {"pid": record.pid or None}
-        self._note(Event(Kind.STARTED, text, name, number, data=data))
+        self._note(Event(Kind.STARTED, text, life.worker, number, data=data))
 
 
 def _life_of(record: LifeRecord) -> Life:
@@ -140,6 +151,22 @@ def _owner(directory: Path) -> int | None:
         return None
 
 
+class TrustedUsers:
+    """As which users the workers run. One that the configuration does not name may run as any."""
+
+    def __init__(self, workers: Iterable[WorkerConfig]) -> None:
+        self._of_worker: dict[str, int] = {}
+        for worker in workers:
+            with suppress(SpawnFailed):  # a user that the host does not know has no process
+                self._of_worker[worker.name] = user_of(worker.run_as.user).uid
+        self._all = {os.geteuid(), *self._of_worker.values()}
+
+    def trusted(self, worker: str, uid: int) -> bool:
+        """Whether a process of this user may be one of that worker."""
+        own = self._of_worker.get(worker)
+        return uid in self._all if own is None else uid == own
+
+
 def with_strays(records: Iterable[LifeRecord], strays: Iterable[LifeRecord]) -> list[LifeRecord]:
     """All lives on record and those that only their processes or units tell of."""
     known = {record.incarnation: record for record in records}
@@ -147,12 +174,14 @@ def with_strays(records: Iterable[LifeRecord], strays: Iterable[LifeRecord]) -> 
         record = known.get(stray.incarnation)
         if record is None:
             known[stray.incarnation] = stray
-        elif not record.pid:
-            # The daemon died between the start and the note of its pid.
+        elif not record.pid or not record.token:
+            # The daemon died between the start and the note of its pid, or only systemd knows it.
             known[stray.incarnation] = replace(
                 record,
-                pid=stray.pid,
-                start_ticks=stray.start_ticks,
+                pid=record.pid or stray.pid,
+                start_ticks=record.start_ticks or stray.start_ticks,
+                token=record.token or stray.token,
+                page_dir=record.page_dir if record.token else stray.page_dir,
                 cgroup=record.cgroup or stray.cgroup,
                 unit=record.unit or stray.unit,
             )

@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
 
 from stepwarden.clock import Clock
-from stepwarden.config import Config, GroupConfig, WorkerConfig
+from stepwarden.config import Config, GroupConfig, SupervisorSettings, WorkerConfig
 from stepwarden.core.evidence import Exit
 from stepwarden.core.groups import GroupPolicy, OnDead
 from stepwarden.core.heartbeat import BeatFacts
@@ -69,10 +71,20 @@ def make_reports(config: Config, clock: Clock) -> Reports:
     log_writer = LogWriter(sys.stderr)
     log = make_logger(settings.log_format, settings.log_level, log_writer, clock)
     notifier = Notifier.from_env(os.environ)
-    store = StateStore(settings.state_dir, settings.runtime_dir, clock)
+    store = StateStore(settings.state_dir, _copies(settings), clock)
     health = HealthServer(targets(settings.health_listen, "supervisor.health.listen"), clock)
     reporter = Reporter(store.journal, health, notifier, clock, log)
     return Reports(log_writer, notifier, store, health, reporter)
+
+
+def _copies(settings: SupervisorSettings) -> Path:
+    """Where second copies of the state lie.
+
+    Another supervisor with a state of its own may have the same runtime directory, and neither
+    may take the workers of the other for its own.
+    """
+    whose = sha256(os.fsencode(os.path.realpath(settings.state_dir))).hexdigest()[:12]
+    return settings.runtime_dir / f"state-{whose}"
 
 
 class Machine:

@@ -9,6 +9,7 @@ from stepwarden.clock import Clock
 from stepwarden.core.clocks import Cause, RunningClock
 from stepwarden.core.commands import command
 from stepwarden.core.deadline import elapsed
+from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import RankEvidence
 from stepwarden.core.groups import GroupPolicy
 from stepwarden.core.lifecycle import LIVE, State
@@ -70,6 +71,14 @@ class Backend:
         self._loop.apply(unit, outcome, now)
         self._loop.poke(unit)
 
+    async def kept(self) -> None:
+        """Wait until the last command is on disk; a disk that takes nothing holds up nobody."""
+        noted = await self._store.durable()
+        if not noted:
+            text = f"the operator's word is not on disk yet ({noted.reason}): until it is,"
+            text += " a daemon that comes after a crash of this one may not know of it"
+            self._reporter.note(Event(Kind.DAEMON, text))
+
     def explain(
         self, name: str, num_seqs: int | None, num_tokens: int | None, phase: str
     ) -> Explanation:
@@ -107,7 +116,7 @@ def _view(unit: Unit, group: str, now: float) -> WorkerView:
         incarnation=state.life,
         pid=life.main.pid if life is not None and life.main is not None else 0,
         state_age=elapsed(state.since, now),
-        uptime=elapsed(state.spawned_at, now) if live and not state.held else 0.0,
+        uptime=elapsed(_spawned_at(unit), now) if live and not state.held else 0.0,
         restarts_used=state.ledger.used(unit.policy.restart, now),
         restarts_limit=unit.policy.restart.limit,
         last_exit=state.last_exit,
@@ -134,6 +143,14 @@ def _view(unit: Unit, group: str, now: float) -> WorkerView:
 def _output_of(unit: Unit) -> Path | None:
     output = unit.config.output
     return output.path if output.mode == "capture" else None
+
+
+def _spawned_at(unit: Unit) -> float:
+    """When its life began; its clocks may have begun later, when a daemon adopted it."""
+    life = unit.life
+    if life is not None and life.adopted and life.spawned_at:
+        return life.spawned_at
+    return unit.state.spawned_at
 
 
 def _restart_in(unit: Unit, now: float) -> float | None:

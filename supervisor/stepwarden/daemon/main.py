@@ -17,13 +17,14 @@ from stepwarden.config import Config
 from stepwarden.core.commands import end_with_daemon
 from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Event, Kind
-from stepwarden.core.lifecycle import RESTING, State
+from stepwarden.core.lifecycle import LIVE, RESTING
 from stepwarden.core.memory import Kept
 from stepwarden.core.resume import resume
-from stepwarden.daemon.adoption import Stock, take_stock, with_strays
+from stepwarden.daemon.adoption import Stock, TrustedUsers, take_stock, with_strays
 from stepwarden.daemon.assembly import Machine, make_reports
 from stepwarden.daemon.endings import KILL_WAIT_SECONDS
 from stepwarden.daemon.leaving import Farewell, farewell
+from stepwarden.daemon.runners import ATTACH
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.agent_service import Refusal
 from stepwarden.edge.cgroup import remove_home
@@ -94,9 +95,13 @@ class Daemon:
         await machine.host.open(machine.runners)
         await machine.launcher.start()
         reports.health.start()
+        await self._agents.bind()
+        await machine.admin.bind()
+        await self._take_over()
+        # Nobody is answered before it is known whom there is: no agent is turned away, and no
+        # worker that lives is shown as stopped.
         await self._agents.start()
         await machine.admin.start()
-        await self._take_over()
         machine.backend.closed = ""
         reports.reporter.turned(self._clock.monotonic())
         reports.notifier.ready()
@@ -123,7 +128,10 @@ class Daemon:
         machine = self._machine
         targets = {str(target) for target in machine.sockets.agents}
         table = machine.snapshots.table(self._clock.monotonic())
-        strays = await asyncio.to_thread(find_strays, targets, table)
+        users = TrustedUsers(unit.config for unit in machine.units.values())
+        strays = await asyncio.to_thread(
+            find_strays, targets, table, users.trusted, machine.page_home
+        )
         leftovers = await machine.host.leftovers()
         return with_strays(with_strays(machine.store.lives(), leftovers), strays)
 
@@ -140,6 +148,7 @@ class Daemon:
             spread=random.uniform(-1.0, 1.0),
         )
         self._machine.loop.apply(unit, outcome, self._clock.monotonic())
+        self._machine.adoption.tell(unit)
 
     # The end
 
@@ -207,6 +216,8 @@ class Daemon:
 
 
 def _left(unit: Unit, goodbye: Farewell) -> bool:
-    """Whether it goes on without us; one that is being ended is seen to its end first."""
-    living = unit.life is not None and unit.state.lifecycle is not State.STOPPING
-    return unit.life is not None and living and goodbye.leaves(unit.life)
+    """Whether it goes on without us; one that is being started or ended is seen to its end."""
+    life = unit.life
+    if life is None or unit.state.lifecycle not in LIVE:
+        return False
+    return (life.main is not None or life.runner == ATTACH) and goodbye.leaves(life)

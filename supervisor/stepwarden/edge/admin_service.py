@@ -78,6 +78,9 @@ class AdminBackend(Protocol):
         Returns at once. ActionFailedError where it cannot be done now.
         """
 
+    async def kept(self) -> None:
+        """Wait, within a limit, until the commands so far outlive a kill of the daemon."""
+
     def explain(
         self, name: str, num_seqs: int | None, num_tokens: int | None, phase: str
     ) -> Explanation:
@@ -109,8 +112,11 @@ class AdminServer:
         self._server: grpc.aio.Server | None = None
         self._listening: Listening | None = None
 
-    async def start(self) -> None:
-        """Listen and serve. Raises what `listen` raises, and then holds nothing."""
+    async def bind(self) -> None:
+        """Listen; who connects waits until `start`.
+
+        Raises what `listen` raises, and then holds nothing.
+        """
         server = grpc.aio.server(options=[*SERVER_OPTIONS, *LISTEN_OPTIONS])
         register: Any = rpc.add_SupervisorServiceServicer_to_server
         register(self._service, server)
@@ -120,10 +126,16 @@ class AdminServer:
         self._server = server
         try:
             self._listening = listen(server, self._target)
-            await server.start()
         except BaseException:
             await self.stop()
             raise
+
+    async def start(self) -> None:
+        """Serve, after `bind` where that has not been called. Raises what `listen` raises."""
+        if self._server is None:
+            await self.bind()
+        assert self._server is not None
+        await self._server.start()
 
     def publish(self, recorded: RecordedEvent) -> None:
         """Hand a new event to all who follow; never waits."""
@@ -227,6 +239,7 @@ class _Service(rpc.SupervisorServiceServicer):
             try:
                 self._backend.command(action, request.name)
                 self._last.took(request.name, action)
+                await self._backend.kept()
                 if waits:
                     reached = await self._reached(action, before, subscription, limit)
             except StepwardenError as error:

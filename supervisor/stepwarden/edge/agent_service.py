@@ -105,8 +105,11 @@ class AgentServer:
         self._stopping = False
         self.listening: list[Listening] = []
 
-    async def start(self) -> None:
-        """Listen and serve. Raises what `listen` raises, and then holds nothing."""
+    async def bind(self) -> None:
+        """Listen; who connects waits until `start`.
+
+        Raises what `listen` raises, and then holds nothing.
+        """
         server = grpc.aio.server(options=[*SERVER_OPTIONS, *LISTEN_OPTIONS])
         handler = grpc.stream_stream_rpc_method_handler(
             self._attach,
@@ -120,10 +123,16 @@ class AgentServer:
         try:
             for target in self._targets:
                 self.listening.append(listen(server, target))
-            await server.start()
         except BaseException:
             await self.stop()
             raise
+
+    async def start(self) -> None:
+        """Serve, after `bind` where that has not been called. Raises what `listen` raises."""
+        if self._server is None:
+            await self.bind()
+        assert self._server is not None
+        await self._server.start()
 
     async def stop(self) -> None:
         """End all streams at once and take the sockets away; agents try again by themselves."""
