@@ -15,10 +15,11 @@ from stepwarden_proto.ranks import clean_rank
 from stepwarden_agent import forking, link, log
 from stepwarden_agent.beats import Beats
 from stepwarden_agent.header import Header
+from stepwarden_agent.invitation import Invitations, News
 from stepwarden_agent.leases import Lease, LeaseBook
 from stepwarden_agent.link import Link, MakeMessage
 from stepwarden_agent.message import BeatMaker
-from stepwarden_agent.page_file import Page, create_page, private_page
+from stepwarden_agent.page_file import Page, create_page, nameless_page, private_page
 from stepwarden_agent.progress import UNKNOWN, Begin, End, Ring
 from stepwarden_agent.settings import Settings, read_settings
 from stepwarden_agent.wake import Wake
@@ -206,15 +207,12 @@ class Agent:
             return
         page = _open_page(settings, self._rank, self._first_phase)
         self._page = page
-        maker = BeatMaker(settings, self._rank, page.name)
-
-        def make(pb: Any, reason: int) -> agent_pb2.Beat:
-            return maker.make(pb, reason, page.words, self._leases.shown(), self._detail)
-
         header = Header(page.words)
         wake = Wake()
-        uplink = _new_link(settings, make, wake)
+        uplink = self._new_uplink(settings, page, wake)
         beats = Beats(header, uplink, settings.interval, self._watch_steps, wake)
+        if settings.attach:
+            self._follow_invitations(settings, page, wake, beats)
         self._attach(page.words)
         self._header, self._beats = header, beats
         try:
@@ -222,6 +220,27 @@ class Agent:
         except RuntimeError as error:
             # No more threads (a limit, or the interpreter is going down): the page still works.
             log.once("thread", f"no heartbeats from this process: {error}")
+
+    def _new_uplink(self, settings: Settings, page: Page, wake: Wake) -> Link | None:
+        maker = BeatMaker(settings, self._rank, page.name)
+
+        def make(pb: Any, reason: int) -> agent_pb2.Beat:
+            return maker.make(pb, reason, page.words, self._leases.shown(), self._detail)
+
+        return _new_link(settings, make, wake)
+
+    def _follow_invitations(self, settings: Settings, page: Page, wake: Wake, beats: Beats) -> None:
+        invitations = Invitations(settings.attach, self._rank, page)
+
+        def look(now: float) -> None:
+            news: News | None = invitations.look(now)
+            if news is None:
+                return
+            told = news.settings
+            uplink = None if told is None else self._new_uplink(told, page, wake)
+            beats.connect(uplink, settings.interval if told is None else told.interval)
+
+        beats.follow(look)
 
     def _armed_header(self) -> Header | None:
         if self._header is None:
@@ -308,5 +327,7 @@ def _open_page(settings: Settings, rank: str, phase: str) -> Page:
     try:
         return create_page(settings.page_dir, rank, phase)
     except (OSError, ValueError) as error:
+        if settings.attach:
+            return nameless_page(phase)  # its directory may be there later
         log.once("page", f"no progress page in {settings.page_dir}: {error}")
         return private_page(phase)

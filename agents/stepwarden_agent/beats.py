@@ -80,11 +80,23 @@ class Beats:
         self._done = threading.Event()
         self._activity = Activity()
         self._waiter = _Waiter(wake)
+        self._follow: Callable[[float], None] | None = None
         self._thread = threading.Thread(target=self._run, name="stepwarden-beats", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+
+    def follow(self, look: Callable[[float], None]) -> None:
+        """Before the start: have `look` called at each look, which may call `connect`."""
+        self._follow = look
+
+    def connect(self, uplink: Link | None, interval: float) -> None:
+        """Send by this link from now on; None: to nobody. The beat thread alone may call it."""
+        before, self._uplink = self._uplink, uplink
+        self._interval = interval
+        if before is not None:
+            before.drop()
 
     def tell(self, reason: int) -> None:
         """A message should go out soon. Safe in a signal handler."""
@@ -147,6 +159,8 @@ class Beats:
         if ticks or now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
             self._watch_steps()
+            if self._follow is not None:
+                self._follow(now)
             change = self._activity.look(self._header.words, now)
             if change is not None:
                 self._told.append(change)
@@ -178,8 +192,7 @@ class _Waiter:
 
     def wait(self, uplink: Link | None, seconds: float) -> int:
         """What poll says of the connection by then; 0: nothing."""
-        if uplink is not None:
-            self._watch(uplink.interest())
+        self._watch((-1, 0) if uplink is None else uplink.interest())
         events = 0
         for descriptor, found in self._poll.poll(max(0.0, seconds) * 1000.0):
             if descriptor == self._watched[0]:

@@ -35,6 +35,20 @@ _made: set[str] = set()  # paths made by this very program, not by one that gave
 
 def create_page(directory: str, rank: str, phase: str) -> Page:
     """Make the page of `rank` in `directory`. Raises OSError where that cannot be."""
+    name, descriptor = new_file(directory, rank)
+    try:
+        mapping = mmap.mmap(descriptor, page.PAGE_BYTES)
+    except (OSError, ValueError) as error:
+        os.close(descriptor)
+        os.unlink(os.path.join(directory, name))
+        raise OSError(str(error)) from error
+    words = memoryview(mapping).cast("q")
+    fill_header(words, phase)
+    return Page(words, name, mapping, descriptor)
+
+
+def new_file(directory: str, rank: str) -> tuple[str, int]:
+    """An empty page of `rank` in `directory`, locked: its name and descriptor. Raises OSError."""
     name = page.page_name(rank, os.getpid())
     path = os.path.join(directory, name)
     if path not in _made:
@@ -45,14 +59,11 @@ def create_page(directory: str, rank: str, phase: str) -> Page:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Reserved now: a store into a hole on a full tmpfs would kill the engine by SIGBUS.
         os.posix_fallocate(descriptor, 0, page.PAGE_BYTES)
-        mapping = mmap.mmap(descriptor, page.PAGE_BYTES)
-    except (OSError, ValueError) as error:
+    except OSError:
         os.close(descriptor)
         os.unlink(path)
-        raise OSError(str(error)) from error
-    words = memoryview(mapping).cast("q")
-    fill_header(words, phase)
-    return Page(words, name, mapping, descriptor)
+        raise
+    return name, descriptor
 
 
 def _clear_away(path: str) -> None:
@@ -77,6 +88,26 @@ def private_page(phase: str) -> Page:
     words = memoryview(bytearray(page.PAGE_BYTES)).cast("q")
     fill_header(words, phase)
     return Page(words, "")
+
+
+def nameless_page(phase: str) -> Page:
+    """A page in memory that nobody else sees yet; it can move into a file later.
+
+    Where the system has no such memory the page stays private for good.
+    """
+    try:
+        descriptor = os.memfd_create("stepwarden-page", os.MFD_CLOEXEC)
+    except OSError:
+        return private_page(phase)
+    try:
+        os.posix_fallocate(descriptor, 0, page.PAGE_BYTES)
+        mapping = mmap.mmap(descriptor, page.PAGE_BYTES)
+    except (OSError, ValueError):
+        os.close(descriptor)
+        return private_page(phase)
+    words = memoryview(mapping).cast("q")
+    fill_header(words, phase)
+    return Page(words, "", mapping, descriptor)
 
 
 def fill_header(words: memoryview, phase: str) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stepwarden_proto.page import (
+    ATTACHED_PAGES,
+    ENV_ATTACH,
     ENV_INCARNATION,
     ENV_INTERVAL,
     ENV_PAGE_DIR,
@@ -22,7 +25,8 @@ MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.1, 60.0
 class Settings:
     """Where to report, and every how many seconds.
 
-    `target` or `page_dir` may be "" (not given), never both.
+    `target` or `page_dir` may be "" (not given), never both. `attach`: the directory where
+    invitations to lives are left, "" for a worker that the supervisor starts itself.
     """
 
     worker: str
@@ -31,6 +35,7 @@ class Settings:
     token: str
     page_dir: str
     interval: float = DEFAULT_INTERVAL_SECONDS
+    attach: str = ""
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings | None:
@@ -38,22 +43,30 @@ def read_settings(environ: Mapping[str, str]) -> Settings | None:
     target = environ.get(ENV_TARGET, "")
     page_dir = environ.get(ENV_PAGE_DIR, "")
     if not target and not page_dir:
-        return None
+        return _to_attach(environ.get(ENV_ATTACH, ""))
     return Settings(
         worker=environ.get(ENV_WORKER, ""),
         incarnation=environ.get(ENV_INCARNATION, ""),
         target=target,
         token=environ.get(ENV_TOKEN, ""),
         page_dir=page_dir,
-        interval=_interval(environ.get(ENV_INTERVAL, "")),
+        interval=as_interval(environ.get(ENV_INTERVAL, "")),
     )
 
 
-def _interval(text: str) -> float:
+def _to_attach(directory: str) -> Settings | None:
+    """Of a process that something else starts: who it is and where it reports will be told."""
+    if not directory:
+        return None
+    directory = os.path.abspath(directory)
+    return Settings("", "", "", "", os.path.join(directory, ATTACHED_PAGES), attach=directory)
+
+
+def as_interval(text: object) -> float:
     """Seconds between two beats; the default for anything that is no sensible number."""
     try:
-        seconds = float(text)
-    except ValueError:
+        seconds = float(text)  # type: ignore[arg-type]  # that is the question here
+    except (TypeError, ValueError):
         return DEFAULT_INTERVAL_SECONDS
     if not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
         return DEFAULT_INTERVAL_SECONDS

@@ -85,7 +85,8 @@ TOKEN_METADATA_KEY: Final = "stepwarden-token"
 
 ENV_INTERVAL: Final = "STEPWARDEN_INTERVAL"  # seconds between two beats, and between two ticks
 ENV_ATTACH: Final = "STEPWARDEN_ATTACH"  # instead of all of these: directory with an INVITATION
-INVITATION: Final = "life.json"  # worker, incarnation, target, token, page_dir, interval
+INVITATION: Final = "life.json"  # worker, incarnation, target, socket, token, interval
+ATTACHED_PAGES: Final = "pages"  # beside it: pages of all lives, for a process may see several
 
 PAGE_SUFFIX: Final = ".page"
 

@@ -12,6 +12,8 @@ from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.worker import Outcome, WorkerState, begin_life
 
+ALL_GONE = "every process is gone"
+
 UNKILLABLE = "unkillable"
 """The cause of FAILED while something of the old tree is left."""
 
@@ -22,11 +24,13 @@ def buried(
     leftovers: frozenset[ProcessId],
     now: float,
     spread: float,
+    gone: str = ALL_GONE,
 ) -> Outcome:
     """The tree of the present life has been ended, all but `leftovers`.
 
     `spread` in -1..1 is the luck of the draw for the restart delay. A report for a worker whose
     tree is not being ended, and of which nothing was left, is an old one and changes nothing.
+    `gone`: what has become of it, where that is not that all of it is gone.
     """
     if state.lifecycle not in lifecycle.ENDING and not state.leftovers:
         return Outcome(state)
@@ -34,13 +38,13 @@ def buried(
     if leftovers:
         _stuck(outcome, leftovers, now)
     elif state.lifecycle is State.STOPPING and state.give_up:
-        outcome.move(Trigger.ENDED_GIVEN_UP, now, f"{state.give_up}; every process is gone")
+        outcome.move(Trigger.ENDED_GIVEN_UP, now, f"{state.give_up}; {gone}")
     elif state.lifecycle is State.STOPPING and state.restart_wanted:
-        begin_life(outcome, Trigger.TURNED_OVER, now, "every process is gone; started again")
+        begin_life(outcome, Trigger.TURNED_OVER, now, f"{gone}; started again")
     elif state.lifecycle is State.STOPPING:
-        outcome.move(Trigger.ENDED, now, f"{state.sentence}; every process is gone", state.cause)
+        outcome.move(Trigger.ENDED, now, f"{state.sentence}; {gone}", state.cause)
     elif state.lifecycle is State.DEAD:
-        _after_burial(outcome, policy, now, spread)
+        _after_burial(outcome, policy, now, spread, gone)
     elif state.lifecycle is State.FAILED:
         _freed(outcome, policy, now, spread)
     return outcome
@@ -80,22 +84,24 @@ def _freed(outcome: Outcome, policy: WorkerPolicy, now: float, spread: float) ->
         _delay_restart(outcome, policy, now, spread, Trigger.FREED)
 
 
-def _after_burial(outcome: Outcome, policy: WorkerPolicy, now: float, spread: float) -> None:
+def _after_burial(
+    outcome: Outcome, policy: WorkerPolicy, now: float, spread: float, gone: str
+) -> None:
     state = outcome.state
     if state.give_up:
         text = f"{state.give_up}{_last(state)}"
         outcome.move(Trigger.BURIED_SPENT, now, text, state.cause)
     elif _awaits_without_limit(policy):
-        _await_platform(outcome, policy, now, Trigger.BURIED)
+        _await_platform(outcome, policy, now, Trigger.BURIED, gone)
     elif rests_after(policy, state.clean_exit):
-        text = f"every process is gone; not started again, restart.on is {policy.restart.on}"
+        text = f"{gone}; not started again, restart.on is {policy.restart.on}"
         text += _last(state)
         outcome.move(Trigger.BURIED_UNWANTED, now, text, state.cause)
     elif restarts.spent(state.ledger, policy.restart, now):
         text = _gave_up(state, policy, now)
         outcome.move(Trigger.BURIED_SPENT, now, text, state.cause)
     elif policy.attached:
-        _await_platform(outcome, policy, now, Trigger.BURIED)
+        _await_platform(outcome, policy, now, Trigger.BURIED, gone)
     else:
         _delay_restart(outcome, policy, now, spread, Trigger.BURIED)
 
@@ -111,10 +117,12 @@ def _awaits_without_limit(policy: WorkerPolicy) -> bool:
     return policy.attached and policy.restart.on == "never"
 
 
-def _await_platform(outcome: Outcome, policy: WorkerPolicy, now: float, trigger: Trigger) -> None:
+def _await_platform(
+    outcome: Outcome, policy: WorkerPolicy, now: float, trigger: Trigger, gone: str = ALL_GONE
+) -> None:
     """Something else starts it again; its next life begins with the wait for that."""
     wait = sentences.seconds(policy.expect_external)
-    text = f"every process is gone; whoever started it has {wait} to start it again"
+    text = f"{gone}; whoever started it has {wait} to start it again"
     text += _last(outcome.state)
     outcome.state = replace(outcome.state, restart_at=Deadline(now))
     outcome.move(trigger, now, text, outcome.state.cause)

@@ -12,11 +12,13 @@ from typing import Protocol
 
 from stepwarden.clock import Clock
 from stepwarden.core.action import Action, Spawn
-from stepwarden.core.burying import buried
+from stepwarden.core.burying import ALL_GONE, buried
 from stepwarden.core.deadline import clamp_timeout
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
+from stepwarden.core.lifecycle import State
 from stepwarden.core.worker import Outcome
+from stepwarden.daemon.attached import OUT_OF_REACH, out_of_reach
 from stepwarden.daemon.endings import Endings
 from stepwarden.daemon.exits import Exits
 from stepwarden.daemon.families import Families
@@ -122,10 +124,13 @@ class Actor:
     def _begin_life(self, unit: Unit, incarnation: int, now: float) -> None:
         assert self._starter is not None
         name = new_name(unit.config.name, incarnation)
-        directory = self._page_home / name
+        if unit.life is not None:
+            self._let_go(unit, unit.life)
+        kind = self._runners.kind_for(unit.config)
+        directory = self._runners.pages_of(kind, unit.config.name) or self._page_home / name
         pages = PageReader(directory, expect_uid=os.geteuid(), not_before=now)
         life = Life(unit.config.name, incarnation, name, directory, pages, spawned_at=now)
-        life.runner = self._runners.kind_for(unit.config)
+        life.runner, life.dismissed = kind, unit.dismissed
         self._own(unit, life)
         life.spawning = self._tasks.start(self._starter.start(unit, life))
 
@@ -163,19 +168,40 @@ class Actor:
 
     def note_arrival(self, unit: Unit, life: Life, now: float) -> None:
         """An attached worker is there as soon as any of its agents is."""
-        if life.runner != ATTACH or life.main is not None or not life.ranks:
+        if life.runner != ATTACH or life.family is None or not life.ranks:
             return
-        found = next((m.process for m in life.ranks.values() if m.process is not None), None)
-        if life.held:
-            life.held, life.began_at = "", now
-        if found is None:
-            return  # of another pid namespace: its beats are all there is
-        life.main = found
-        life.family = self._families.of_life(life)
-        self.exits.watch_main(unit, life)
         assert self._starter is not None
-        self._starter.watch(unit, life, unit.config)
+        if not life.arrived:
+            life.arrived = True
+            if life.held:
+                life.held, life.began_at = "", now
+            if not life.adopted:  # else it is looked at already
+                self._starter.watch(unit, life, unit.config)
+        ours = [m.process for m in life.ranks.values() if m.process is not None]
+        if life.main is not None or not ours:
+            return  # of another pid namespace its page and beats are all there is
+        life.main = ours[0]
+        life.family = self._families.of_life(life)
+        for process in ours:
+            life.family.adopt(process)
+        self.exits.watch_main(unit, life)
         self._tasks.start(self._starter.write_down(life))
+
+    def follow(self, unit: Unit, _outcome: Outcome, _now: float) -> None:
+        """A worker that was awaited in vain and is stopped is not awaited any more."""
+        state, life = unit.state, unit.life
+        stopped = state.lifecycle is State.STOPPED and not state.leftovers
+        if stopped and life is not None and life.runner == ATTACH:
+            self._let_go(unit, life)
+
+    def _let_go(self, unit: Unit, life: Life) -> None:
+        """This life is over, and there is nothing of it to be ended."""
+        self._runners.withdraw(life.worker)
+        if life.spawning is not None:
+            life.spawning.cancel()
+        self._drop(life)
+        unit.life = None
+        self._tasks.start(self._endings.forget(record_of(life)))
 
     def _tell(self, life: Life, text: str, kind: Kind, **data: float | int | str | None) -> None:
         self._note(Event(kind, text, life.worker, str(life.incarnation), data=data))
@@ -196,10 +222,12 @@ class Actor:
             await asyncio.sleep(clamp_timeout(pause) or 0.0)
             pause = min(2 * pause, RETRY_MAX_SECONDS)
             left = await self._endings.bury(unit, families, 0.0, self._clock.monotonic())
+        gone = ALL_GONE
         if life is not None:
+            gone = OUT_OF_REACH if out_of_reach(life) else ALL_GONE
             await self._close_life(unit, life)
         await self._endings.forget_inherited(unit.config.name)
-        self._buried(unit, frozenset())
+        self._buried(unit, frozenset(), gone)
 
     async def _stop_starting(self, life: Life) -> bool:
         """A start that still waits is given up; one under way is seen to its end. True: it was."""
@@ -221,17 +249,23 @@ class Actor:
             self._tell(life, f"stop command {ended.sentence}", Kind.BURIAL)
 
     async def _close_life(self, unit: Unit, life: Life) -> None:
+        unit.dismissed = frozenset()
+        if unit.state.lifecycle is State.DEAD:
+            unit.dismissed = out_of_reach(life) | life.dismissed
+        self._drop(life)
+        await self._endings.forget(record_of(life))
+        unit.life = None
+
+    def _drop(self, life: Life) -> None:
         self._tokens.pop(life.token, None)
         self._watching.end(life)
         self.exits.drop(life)
         life.pages.close()
-        await self._endings.forget(record_of(life))
-        unit.life = None
 
-    def _buried(self, unit: Unit, left: frozenset[ProcessId]) -> None:
+    def _buried(self, unit: Unit, left: frozenset[ProcessId], gone: str = ALL_GONE) -> None:
         now = self._clock.monotonic()
         spread = random.uniform(-1.0, 1.0)
-        outcome = buried(unit.state, unit.policy, left, now, spread)
+        outcome = buried(unit.state, unit.policy, left, now, spread, gone)
         if self._loop is not None:
             self._loop.apply(unit, outcome, now)
         self.poke(unit)

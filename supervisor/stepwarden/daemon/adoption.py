@@ -108,6 +108,10 @@ class Adoption:
         life = _life_of(record)
         if life.main is not None and not alive(life.main):
             life.exit = await self._runners.exit_of(life) or Exit()
+        try:
+            await self._runners.by_kind(life.runner).resume(life, unit.config)
+        except SpawnFailed as error:
+            self._note(Event(Kind.DAEMON, str(error), name, str(life.incarnation)))
         self._actor.adopt(unit, life, record)
 
     def tell(self, unit: Unit) -> None:

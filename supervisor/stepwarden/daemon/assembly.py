@@ -149,7 +149,7 @@ class Machine:
             reports.reporter,
             snapshots,
             clock,
-            (self.keeper.follow, self.holds.follow, self.groups.follow),
+            (self.keeper.follow, self.actor.follow, self.holds.follow, self.groups.follow),
         )
         self.groups.attach(self.loop.apply)
         self.actor.attach(self.loop, self.starter)

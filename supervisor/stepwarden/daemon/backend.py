@@ -68,6 +68,7 @@ class Backend:
         outcome = command(unit.state, action, now)
         if outcome.refusal is not None:
             raise ActionFailedError(f"{name}: {outcome.refusal}")
+        unit.dismissed = frozenset()
         self._loop.apply(unit, outcome, now)
         self._loop.poke(unit)
 

@@ -10,7 +10,7 @@ from stepwarden.clock import Clock
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
 from stepwarden.daemon.families import Families
-from stepwarden.daemon.runners import Runners, RunnerTrouble
+from stepwarden.daemon.runners import ATTACH, Runners, RunnerTrouble
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.burial import bury
 from stepwarden.edge.family import Family
@@ -77,7 +77,14 @@ class Endings:
         return frozenset().union(*await asyncio.gather(*ends))
 
     async def bury_nobodys(self, record: LifeRecord) -> None:
-        """End the life of a worker that the configuration no longer names."""
+        """End the life of a worker that the configuration no longer names.
+
+        One that something else started is let go.
+        """
+        if record.runner == ATTACH:
+            self._runners.withdraw(record.worker)
+            await self.forget(record)
+            return
 
         def report(sentence: str) -> None:
             self._note(Event(Kind.BURIAL, LEFT_BEHIND + sentence, record.worker))
@@ -95,10 +102,10 @@ class Endings:
     async def forget(self, record: LifeRecord) -> None:
         """Every process of this life is gone: its pages and its note go too."""
         directory = Path(record.page_dir)
-        if record.page_dir:
+        if record.page_dir and record.runner != ATTACH:
             remove_page_dir(directory)
-        if directory.parent != self._page_home:
-            remove_page_home(directory.parent)
+            if directory.parent != self._page_home:
+                remove_page_home(directory.parent)
         try:
             await self._runners.tidy(record.runner, record.unit)
         except RunnerTrouble as trouble:

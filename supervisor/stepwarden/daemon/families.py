@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stepwarden.core.evidence import ProcessId
 from stepwarden.daemon.life import Life
+from stepwarden.daemon.runners import ATTACH
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.cgroup import Cgroup, at_control_group
 from stepwarden.edge.family import Family
@@ -34,18 +35,20 @@ class Families:
 
     def of_life(self, life: Life) -> Family:
         """The processes of a life that runs now."""
-        return self._make(life.main or NOBODY, life.name, life.page_dir, life.cgroup)
+        main, pages = life.main or NOBODY, _own_pages(life.runner, life.page_dir)
+        return self._make(main, life.name, pages, life.cgroup)
 
     def of_record(self, record: LifeRecord) -> Family:
         """The processes of a life that an earlier daemon left behind."""
         main = ProcessId(record.pid, record.start_ticks)
-        return self._make(main, record.incarnation, Path(record.page_dir), record.cgroup)
+        pages = _own_pages(record.runner, Path(record.page_dir))
+        return self._make(main, record.incarnation, pages, record.cgroup)
 
     def note_log(self, process: ProcessId) -> None:
         """A process of ours that writes a worker's output: it is no member of any family."""
         self._logs.add(process)
 
-    def _make(self, main: ProcessId, name: str, page_dir: Path, cgroup: str) -> Family:
+    def _make(self, main: ProcessId, name: str, page_dir: Path | None, cgroup: str) -> Family:
         def note(new: frozenset[ProcessId]) -> None:
             self._store.note_processes(name, new)
 
@@ -65,6 +68,11 @@ class Families:
         lives = (unit.life for unit in self._units.values())
         mains = {life.main.pid for life in lives if life is not None and life.main is not None}
         return mains | {process.pid for process in self._logs}
+
+
+def _own_pages(runner: str, page_dir: Path) -> Path | None:
+    """The directory whose users are members; attached lives of one worker share theirs."""
+    return None if runner == ATTACH else page_dir
 
 
 def group_of(cgroup: str) -> Cgroup | None:

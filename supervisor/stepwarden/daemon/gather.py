@@ -11,6 +11,7 @@ from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import CpuSample, ProcessId, RankEvidence, WorkerEvidence
 from stepwarden.core.heartbeat import BeatFacts, RankBeats, accept
 from stepwarden.core.sentences import rank_name
+from stepwarden.daemon import attached
 from stepwarden.daemon.leases import NotedLease, leases_of, note, note_name
 from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.edge.page_reader import PageView
@@ -31,6 +32,8 @@ def take_beat(life: Life, facts: BeatFacts, now: float) -> bool:
     """Note one beat; True where the loop should look at once. A refused beat changes nothing."""
     if facts.rank not in life.ranks and len(life.ranks) >= MAX_RANKS:
         return False
+    if not attached.takes(life, facts, now):
+        return False
     memory = life.ranks.setdefault(facts.rank, RankMemory(attached_at=now))
     before = memory.beats
     memory.beats, refusal = accept(before, facts, now, life.spawned_at)
@@ -46,7 +49,7 @@ def take_beat(life: Life, facts: BeatFacts, now: float) -> bool:
 
 def arrivals(life: Life) -> list[Event]:
     """Ranks that have come or said bye since the last call, each told once."""
-    events = []
+    events = attached.refusals(life)
     for name, memory in life.ranks.items():
         who = rank_name(name)
         pid = memory.process.pid if memory.process is not None else None
@@ -99,7 +102,9 @@ def _note_cpu(memory: RankMemory, before: RankBeats | None) -> None:
 
 def read_pages(life: Life, watch: Watch, now: float) -> None:
     """Read every page of this life and note what moved."""
-    views = life.pages.read(now)
+    if not attached.may_read(life):
+        return
+    views = attached.admitted(life, life.pages.read(now))
     for name, view in views.items():
         memory = life.ranks.setdefault(name, RankMemory(attached_at=now))
         _note_page(memory, view, now)
@@ -111,7 +116,7 @@ def read_pages(life: Life, watch: Watch, now: float) -> None:
 
 
 def _note_page(memory: RankMemory, view: PageView, now: float) -> None:
-    if memory.page is not None and memory.page.name != view.name:
+    if memory.page is not None and _writer(memory.page) != _writer(view):
         _new_session(memory, now)
         memory.page_marks = ()
         if memory.beats and memory.beats.process != ProcessId(view.pid, view.start_ticks):
@@ -130,6 +135,11 @@ def _note_page(memory: RankMemory, view: PageView, now: float) -> None:
     memory.leases = note(memory.leases, shown, now)
     memory.page_marks = marks
     memory.page = view
+
+
+def _writer(view: PageView) -> tuple[str, int]:
+    """In a container the same pid comes again with each start."""
+    return view.name, view.start_ticks
 
 
 def _note_told_lease(memory: RankMemory, now: float) -> None:

@@ -54,7 +54,9 @@ class Life:
     it has been started. `runner`: the kind of what runs it; `unit`: its systemd unit, "" for none.
     `held`: why it is not started yet; `shut`: why it will not be; `began_at`: when it was, where
     that was later than its life began. `launching`: what follows in its start cannot be taken back.
-    `adopted`: an earlier daemon started it, so it is no child of ours.
+    `adopted`: an earlier daemon started it, so it is no child of ours. Of an attached one:
+    `arrived`: somebody came; `dismissed`: who may not, by pid and start time in its own namespace.
+    `refused`: ranks whose page is not believed, already told of.
     """
 
     worker: str
@@ -80,6 +82,9 @@ class Life:
     began_at: float | None = None
     launching: bool = False
     adopted: bool = False
+    arrived: bool = False
+    dismissed: frozenset[ProcessId] = frozenset()
+    refused: set[str] = field(default_factory=set)
     probe_ok: bool = False
     progress: ProgressSeen | None = None
     watchers: list[Watcher] = field(default_factory=list)

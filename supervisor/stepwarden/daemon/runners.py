@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 
 from stepwarden.config import WorkerConfig
 from stepwarden.core.evidence import Exit
@@ -43,6 +44,16 @@ class Runner(ABC):
         self, life: Life, config: WorkerConfig, environment: Mapping[str, str]
     ) -> Begun:
         """Start it; SpawnFailed where it does not run. Its own limit holds."""
+
+    def pages_of(self, worker: str) -> Path | None:  # noqa: ARG002
+        """The directory that all lives of a worker keep their pages in; None: each has its own."""
+        return None
+
+    def withdraw(self, worker: str) -> None:  # noqa: B027
+        """Nobody is awaited for this worker any more. Never raises."""
+
+    async def resume(self, life: Life, config: WorkerConfig) -> None:  # noqa: B027
+        """This life goes on under a new daemon. Raises SpawnFailed."""
 
     async def exit_of(self, life: Life) -> Exit | None:  # noqa: B027
         """How its main process ended, where that can be asked; None where it cannot."""
@@ -80,6 +91,17 @@ class Runners:
         if kind not in self._known:
             raise SpawnFailed(f"there is no runner {kind!r}")
         return self._known[kind]
+
+    def withdraw(self, worker: str) -> None:
+        """Nobody is awaited for this worker any more."""
+        runner = self._known.get(ATTACH)
+        if runner is not None:
+            runner.withdraw(worker)
+
+    def pages_of(self, kind: str, worker: str) -> Path | None:
+        """The directory that all lives of a worker keep their pages in; None: each has its own."""
+        runner = self._known.get(kind)
+        return None if runner is None else runner.pages_of(worker)
 
     async def tidy(self, kind: str, unit: str) -> None:
         """Let go of what a life of this kind held besides its processes. Raises RunnerTrouble."""

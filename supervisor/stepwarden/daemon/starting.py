@@ -18,7 +18,7 @@ from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
 from stepwarden.daemon.holding import Holds
 from stepwarden.daemon.life import Life
-from stepwarden.daemon.runners import Runner, Runners
+from stepwarden.daemon.runners import ATTACH, Runner, Runners
 from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.watching import Watching
 from stepwarden.edge.begun import Begun
@@ -184,12 +184,14 @@ class Starter:
         if await self._going_down():
             raise SpawnFailed("the host is going down; nothing is started any more")
         owner = await asyncio.to_thread(_owner, config)  # the user database may be far away
-        make_page_dir(life.page_dir, owner.uid, owner.gid)
+        if life.runner != ATTACH:
+            make_page_dir(life.page_dir, owner.uid, owner.gid)
         runner.reserve(life)
         await self.write_down(life)
         begun = await runner.start(life, config, self._own_environment(life, config, owner))
         self._born(unit, life, begun)
-        self.watch(unit, life, config)
+        if life.runner != ATTACH:  # else there is nothing to look at before it comes
+            self.watch(unit, life, config)
         self._poke(unit)
         await self.write_down(life)
 

@@ -54,6 +54,10 @@ class PageReader:
         self._list_again = False
         self._known: dict[str, _Known] = {}
         self._unfinished: dict[str, int] = {}
+        self.strangers: dict[str, int] = {}
+        """Ranks with a page of another user, and who that is."""
+        self.writers: frozenset[ProcessId] = frozenset()
+        """Who held the lock of a page at the last read, by pid and start time as the page says."""
 
     def expect(self, uid: int | None) -> None:
         """From now on only pages of this user are taken; None: any user's."""
@@ -71,16 +75,20 @@ class PageReader:
             self._listed = None
         best: dict[str, PageView] = {}
         others: list[PageView] = []
+        writers = []
         for name, known in list(self._known.items()):
             view = self._view(known, now)
             if view is None:
                 self._forget(name)
                 continue
+            if view.holder is not None:
+                writers.append(ProcessId(view.pid, view.start_ticks))
             rival = best.get(view.rank)
             if rival is None or _precedence(view) > _precedence(rival):
                 best[view.rank], view = view, rival
             if view is not None:
                 others.append(view)
+        self.writers = frozenset(writers)
         for view in others:
             if view.holder is None and best[view.rank].holder is not None:
                 self._clear_away(view)
@@ -136,6 +144,17 @@ class PageReader:
                 self._forget(name)
         fresh = [name for name in inodes if name not in self._known]
         self._unfinished = dict.fromkeys(fresh, UNFINISHED_READS)
+        self.strangers = self._owned_by_others(fresh)
+
+    def _owned_by_others(self, names: list[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name in names if self._expect_uid is not None else ():
+            with suppress(OSError):
+                owner = os.stat(name, dir_fd=self._directory, follow_symlinks=False).st_uid
+                parsed = parse_name(name)
+                if parsed is not None and owner != self._expect_uid:
+                    found[parsed[0]] = owner
+        return found
 
     def _try(self, name: str, tries: int) -> None:
         try:
