@@ -18,6 +18,7 @@ commands are taken from the socket (see `support.stub_control.StubControl`):
     phase NAME, lease NAME SECONDS, release, work N, turn, detail BYTES, bye
     exit N / raise NAME   exit with this code (no bye) / die of this signal
     ignore-term           log SIGTERM and stay
+    drain SECONDS         on SIGTERM stand in a step for so long, then exit 0
     tree                  child A, child B (setsid) and a grandchild; each holds NAME.lock;
                           who finds a lock held writes so into the file `overlap`
     print N               N lines to stdout
@@ -63,6 +64,7 @@ class Stub:
         self.mode: Mode = self.idling()
         self.afterwards: tuple[str, Callable[[], Mode]] = ("idle", self.idling)
         self.ignore_term = False
+        self.drain: float | None = None
         self.spinning = threading.Event()
         self.lease: Lease | None = None
 
@@ -223,6 +225,9 @@ class Stub:
     def do_ignore_term(self) -> None:
         self.ignore_term = True
 
+    def do_drain(self, seconds: str) -> None:
+        self.drain = float(seconds)
+
     def do_tree(self) -> str:
         names = ("child_a", "child_b", "grandchild")
         for name in names:
@@ -268,7 +273,10 @@ class Stub:
         name = signal.Signals(number).name
         with open(self.directory / "signals.log", "a", encoding="ascii") as file:
             file.write(f"{time.monotonic():.3f} {os.getpid()} {name}\n")
-        if number in (signal.SIGTERM, signal.SIGINT) and not self.ignore_term:
+        if number == signal.SIGTERM and self.drain is not None:
+            threading.Timer(self.drain, os._exit, (0,)).start()
+            self.commands.put(("freeze", queue.SimpleQueue()))
+        elif number in (signal.SIGTERM, signal.SIGINT) and not self.ignore_term:
             if self.agent is not None:
                 self.agent.close()
             os._exit(0)
