@@ -152,3 +152,20 @@ def test_o_proc_3_a_step_deadline_ends_the_container_too(tmp_path: Path) -> None
         wait_for(lambda: len(lines(tmp_path / "started")) == 2, what="a second container")
         assert len(running(tmp_path)) == 1
         assert old not in running(tmp_path)
+
+
+def test_a_stop_that_a_killed_daemon_left_half_done_ends_the_container(tmp_path: Path) -> None:
+    slowly = " ".join(["sleep 3;", *client(tmp_path, "stop", "llm")])
+    worker = contained(tmp_path, stop={"command": ["/bin/sh", "-c", slowly], "timeout": "9s"})
+    with engine(tmp_path), Crew({"ctr": worker}, backends=BACKENDS) as crew:
+        crew.ready()
+        wait_for(lambda: len(running(tmp_path)) == 1, what="a container runs")
+        crew.cli("stop", "ctr", "--no-wait", "--config", str(crew.config))
+        stopping = crew.wait_transition("ctr", "STOPPING")
+        (command,) = [p for p in crew.tree() if slowly in p.cmdline()]
+        crew.kill()
+        command.kill()
+        assert len(running(tmp_path)) == 1
+        crew.start()
+        crew.wait_transition("ctr", "STOPPED", after=stopping.id)
+        assert running(tmp_path) == []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from typing import Any
 
 import psutil
 from support.crew import Crew, span, stub
+from support.stub_control import StubGone
 
 BACKENDS = {"gpu": {"step": {"base": "1s", "per_seq": "0ms"}}}
 SOON = {"delay": "200ms", "jitter": 0, "limit": 10}
@@ -214,3 +216,36 @@ def test_d2_a_group_of_prefill_and_decode_hangs_and_starts_again_together() -> N
         again = crew.wait_transition("prefill-0", "DEAD", after=dead.id)
         for name in workers:
             crew.wait_transition(name, "HEALTHY", after=again.id)
+
+
+def test_a_member_that_ended_as_its_policy_expects_takes_nobody_with_it() -> None:
+    job = stub("attach; idle", restart={"on": "failure"})
+    workers = {"job": job, "a": stub(), "b": stub()}
+    groups = {"all": {"members": ["job", "a", "b"], "restart": SOON}}
+    with Crew(workers, backends=BACKENDS, groups=groups) as crew:
+        crew.ready()
+        before = pids(crew)
+        with suppress(StubGone):
+            crew.stub("job").send("exit 0")
+        crew.wait_transition("job", "DEAD")
+        crew.wait_state("job", "STOPPED")
+        after = pids(crew)
+        assert (before["a"], before["b"]) == (after["a"], after["b"])
+        last = crew.events()[-1].id
+        kill(crew, "a")
+        for name in "ab":
+            crew.wait_transition(name, "HEALTHY", after=last)
+        assert crew.status()["job"].state == "STOPPED"
+
+
+def test_a_stop_during_pre_start_ends_that_command_too() -> None:
+    worker = stub(pre_start={"command": ["sleep", "321"], "timeout": "10m"})
+    with Crew({"w": worker}, backends=BACKENDS) as crew:
+        crew.wait_status("w", lambda s: "runs its pre_start" in s.held, "held")
+        (command,) = [p for p in crew.tree() if p.cmdline() == ["sleep", "321"]]
+        asked(crew, "stop", "w", "--wait", "20")
+        assert crew.status()["w"].state == "STOPPED"
+        assert not command.is_running()
+        asked(crew, "start", "w", "--no-wait")
+        crew.wait_status("w", lambda s: "runs its pre_start" in s.held, "held")
+        crew.stop()

@@ -147,6 +147,23 @@ def test_the_agent_of_another_user_attaches_by_a_socket_and_pages_of_its_own(
         assert seen.ranks[0].cpu_percent is not None
 
 
+@root
+def test_a_user_that_cannot_come_to_us_or_is_not_there_is_told_of() -> None:
+    workers: dict[str, dict[str, Any]] = {
+        "far": {"command": [readable(), "-c", WAIT], "backend": "gpu", "user": "nobody"},
+        "none": {"command": [readable(), "-c", WAIT], "agent": "none", "user": "no-such-user"},
+    }
+    for worker in workers.values():
+        worker |= {"cwd": "/", "restart": {"delay": "1s", "jitter": 0, "limit": 2}}
+    with Crew(workers, backends=BACKENDS) as crew:
+        told = crew.wait_event(lambda e: e.kind == "refused", worker="far")
+        assert told.sentence.startswith(
+            f"user {pwd.getpwnam('nobody').pw_uid} cannot pass {crew.directory} (mode 0700)"
+        )
+        failed = crew.wait_state("none", "FAILED")
+        assert "there is no user 'no-such-user' on this host" in failed.last_death
+
+
 def test_env_files_are_read_anew_at_each_start_and_what_is_unset_is_told(tmp_path: Path) -> None:
     secrets = tmp_path / "secrets.env"
     secrets.write_text("SECRET=first\n")

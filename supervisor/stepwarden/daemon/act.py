@@ -212,8 +212,13 @@ class Actor:
         life = unit.life
         if life is not None and await self._stop_starting(life):
             ordered_at = self._clock.monotonic()
-        if life is not None and life.launching:
-            await self._before_burial(unit, life)
+        launched = life is not None and life.launching
+        ran = launched or bool(self._endings.inherited(unit.config.name))
+        if ran and await self._stop_by_command(unit, life):
+            ordered_at = self._clock.monotonic()  # its tree is another now
+        if launched and life is not None:
+            with suppress(SpawnFailed):
+                await self._runners.by_kind(life.runner).before_burial(life, unit.config)
         families = self._endings.families(unit)
         left = await self._endings.bury(unit, families, unit.config.stop_grace, ordered_at)
         pause = RETRY_FIRST_SECONDS
@@ -238,15 +243,20 @@ class Actor:
         await asyncio.wait({life.spawning})
         return True
 
-    async def _before_burial(self, unit: Unit, life: Life) -> None:
-        """What the runner and the operator's own stop command do, each within its limit."""
-        self._watching.end(life)
-        with suppress(SpawnFailed):
-            await self._runners.by_kind(life.runner).before_burial(life, unit.config)
-        command = unit.config.stop_command
-        if command is not None and self._starter is not None:
-            ended = await self._starter.run(unit.config, command)
-            self._tell(life, f"stop command {ended.sentence}", Kind.BURIAL)
+    async def _stop_by_command(self, unit: Unit, life: Life | None) -> bool:
+        """The operator's own stop command, within its limit; also for what was left behind.
+
+        False where there is none.
+        """
+        if life is not None:
+            self._watching.end(life)
+        config = unit.config if life is None else life.config or unit.config
+        if config.stop_command is None or self._starter is None:
+            return False
+        ended = await self._starter.run(config, config.stop_command)
+        text = f"stop command {ended.sentence}"
+        self._note(Event(Kind.BURIAL, text, unit.config.name, unit.state.life))
+        return True
 
     async def _close_life(self, unit: Unit, life: Life) -> None:
         unit.dismissed = frozenset()

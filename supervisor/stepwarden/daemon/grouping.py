@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from stepwarden.core import groups
+from stepwarden.core.burying import rests_after
 from stepwarden.core.commands import give_up, regroup
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.groups import GroupPolicy, GroupState
@@ -49,6 +50,8 @@ class Groups:
         return self._states.get(policy.name, GroupState())
 
     def _died(self, policy: GroupPolicy, unit: Unit, event: Event, now: float) -> None:
+        if rests_after(unit.policy, unit.state.clean_exit):
+            return  # that end is one its own policy expects; the others have nothing to do with it
         uptime = event.data.get("uptime")
         seconds = float(uptime) if isinstance(uptime, int | float) else 0.0
         then = groups.member_died(policy, self._state(policy), unit.config.name, seconds, now)

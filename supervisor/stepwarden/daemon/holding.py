@@ -1,7 +1,8 @@
 """Which start has to wait, and for whom: `needs`, the order of a group, a group that ends together.
 
 A worker is started when those it needs, and those before it in its group, are HEALTHY, and while
-no member of its group is being ended or waits for its restart delay.
+no member of its group is being ended or waits for its restart delay. A member that was stopped, or
+has ended and by its policy stays so, holds up nobody of its group; what is needed by `needs` does.
 """
 
 from __future__ import annotations
@@ -44,13 +45,20 @@ class Holds:
                 if text:
                     return text
         before = () if group is None else groups.before(group, unit.config.name)
-        for other in self._existing((*unit.config.needs, *before)):
+        mates = [other for other in self._existing(before) if not _rests(other)]
+        for other in (*self._existing(unit.config.needs), *mates):
             if other.state.lifecycle is not State.HEALTHY:
                 return f"waits for {other.config.name}, which is {other.state.lifecycle.value}"
         return ""
 
     def _existing(self, names: Iterable[str]) -> list[Unit]:
         return [self._units[name] for name in names if name in self._units]
+
+
+def _rests(member: Unit) -> bool:
+    """It was stopped by the operator or rests by its policy: its group goes on without it."""
+    state = member.state
+    return state.lifecycle is State.STOPPED and (state.wish == "down" or state.incarnation > 0)
 
 
 def _ends_together(other: Unit, group: str) -> str:

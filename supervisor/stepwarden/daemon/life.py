@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from stepwarden.config import WorkerConfig
 from stepwarden.core.evidence import CpuSample, Exit, ProcessId
 from stepwarden.core.heartbeat import RankBeats
 from stepwarden.core.progress_seen import ProgressSeen
@@ -54,7 +55,8 @@ class Life:
     it has been started. `runner`: the kind of what runs it; `unit`: its systemd unit, "" for none.
     `held`: why it is not started yet; `shut`: why it will not be; `began_at`: when it was, where
     that was later than its life began. `launching`: what follows in its start cannot be taken back.
-    `adopted`: an earlier daemon started it, so it is no child of ours. Of an attached one:
+    `adopted`: an earlier daemon started it, so it is no child of ours. `config`: with variables and
+    env files as they were at its start; None where that is not known. Of an attached one:
     `arrived`: somebody came; `dismissed`: who may not, by pid and start time in its own namespace.
     `refused`: ranks whose page is not believed, already told of.
     """
@@ -88,6 +90,7 @@ class Life:
     probe_ok: bool = False
     progress: ProgressSeen | None = None
     watchers: list[Watcher] = field(default_factory=list)
+    config: WorkerConfig | None = None
 
 
 def new_name(worker: str, incarnation: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from stepwarden.config.settings import ReleaseGate as GateSettings
 from stepwarden.config.settings import ShortCommand
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
+from stepwarden.core.policy import AGENT_NONE
 from stepwarden.daemon.holding import Holds
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import ATTACH, Runner, Runners
@@ -31,7 +33,7 @@ from stepwarden.edge.release_gate import ReleaseGate, wait_released
 from stepwarden.edge.short_command import Ended, RunShort, ShortSpec
 from stepwarden.edge.state_records import LifeRecord
 from stepwarden.edge.state_store import StateStore
-from stepwarden.edge.users import Owner, user_of
+from stepwarden.edge.users import Owner, closed_to, user_of
 
 LOOK_AGAIN_SECONDS = 1.0
 """What a start waits for is looked at again this often even where nobody tells of a change."""
@@ -87,7 +89,7 @@ class Starter:
         """Start it; whatever goes wrong is in the life, as `spawn_error` or `shut`."""
         try:
             waited = await self._wait_for_turn(unit, life)
-            config = at_start(unit.config, self._around.environ)
+            config = life.config = at_start(unit.config, self._around.environ)
             runner = self._runners.by_kind(life.runner)
             waited |= await self._before(config, life, unit)
             if not life.shut:
@@ -184,6 +186,8 @@ class Starter:
         if await self._going_down():
             raise SpawnFailed("the host is going down; nothing is started any more")
         owner = await asyncio.to_thread(_owner, config)  # the user database may be far away
+        if config.policy.agent != AGENT_NONE:
+            await self._warn_of_closed_ways(life, owner)
         if life.runner != ATTACH:
             make_page_dir(life.page_dir, owner.uid, owner.gid)
         runner.reserve(life)
@@ -194,6 +198,18 @@ class Starter:
             self.watch(unit, life, config)
         self._poke(unit)
         await self.write_down(life)
+
+    async def _warn_of_closed_ways(self, life: Life, owner: Owner) -> None:
+        """Where the agent of another user cannot come to us, nobody else would say why."""
+        target = self._around.target_for(owner.uid)
+        if owner.uid == os.geteuid() or not target.startswith("unix:"):
+            return
+        for place in (Path(target.removeprefix("unix:")).parent, self._around.page_home):
+            closed = await asyncio.to_thread(closed_to, owner, place)
+            if closed:
+                text = f"user {owner.uid} cannot pass {closed}: its agent cannot reach us"
+                self._tell(life, text, Kind.REFUSED)
+                return
 
     async def write_down(self, life: Life) -> None:
         """Note the life for the next daemon. A full or broken disk stops no worker."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import stat
 from dataclasses import dataclass
+from pathlib import Path
 
 from stepwarden.edge.launcher import SpawnFailed
 
@@ -38,3 +40,38 @@ def user_of(user: str | None, group: str | None = None) -> Owner:
         except KeyError:
             raise SpawnFailed(f"there is no group {group!r} on this host") from None
     return Owner(uid, gid)
+
+
+def closed_to(owner: Owner, directory: Path) -> str:
+    """The first directory on the way to this one, itself included, that the user cannot pass.
+
+    With its mode, for people. "": there is none, or it cannot be told. Access lists are not looked
+    at. May block: call it in a thread.
+    """
+    if owner.uid == 0:
+        return ""
+    groups = _groups_of(owner)
+    for step in reversed((directory, *directory.parents)):
+        try:
+            facts = step.stat()
+        except OSError:
+            return ""
+        if not _passes(owner.uid, groups, facts):
+            return f"{step} (mode {stat.S_IMODE(facts.st_mode):04o})"
+    return ""
+
+
+def _groups_of(owner: Owner) -> frozenset[int]:
+    try:
+        named = os.getgrouplist(pwd.getpwuid(owner.uid).pw_name, owner.gid)
+    except KeyError:
+        named = []
+    return frozenset({owner.gid, *named})
+
+
+def _passes(uid: int, groups: frozenset[int], facts: os.stat_result) -> bool:
+    if facts.st_uid == uid:
+        return bool(facts.st_mode & stat.S_IXUSR)
+    if facts.st_gid in groups:
+        return bool(facts.st_mode & stat.S_IXGRP)
+    return bool(facts.st_mode & stat.S_IXOTH)
