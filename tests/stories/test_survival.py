@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -12,7 +13,9 @@ from contextlib import closing
 import psutil
 import pytest
 from stepwarden.edge.state_file import NAME as DATABASE
-from support.crew import Crew, Event, data, first, living, shell, stub
+from support.crew import Crew, Event, data, first, living, secrets_of, shell, stub
+from support.daemon import free_port
+from support.stub_control import STUB_COMMAND
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(150)
@@ -33,8 +36,13 @@ THREE = ("w1", "w2", "w3")
 LEAVE = "  on_exit: leave\n"
 
 
-def three(supervisor: str = "") -> Crew:
+def three(supervisor: str = "", tcp: int = 0) -> Crew:
+    """Three workers that step; with `tcp` the agent of the third beats to that port."""
     workers = {name: stub("attach; step 5", backend="flat") for name in THREE}
+    if tcp:
+        del workers["w3"]["command"]
+        line = f"STEPWARDEN_TARGET=127.0.0.1:{tcp} exec {shlex.join(STUB_COMMAND)}"
+        workers["w3"]["shell"] = line
     return Crew(workers, supervisor=supervisor, backends={"flat": FLAT}, defaults=DEFAULTS)
 
 
@@ -121,8 +129,10 @@ def test_o_state_2_workers_that_end_with_the_supervisor_are_each_started_exactly
 
 @pytest.mark.parametrize("sockets", ["new inode", "new directory"])
 def test_o_grpc_1_agents_are_back_within_3_seconds_of_the_next_daemon(sockets: str) -> None:
-    """Nobody is DEAD in between. The directory of the sockets may have been made anew."""
-    with three() as crew:
+    """Nobody is DEAD in between. The directory of the sockets may have been made anew; the third
+    worker beats over TCP."""
+    port = free_port()
+    with three(f'  agent_listen: ["127.0.0.1:{port}"]\n', tcp=port) as crew:
         crew.ready()
         run = crew.directory / "run"
         inode = (run / "agent.sock").stat().st_ino
@@ -137,6 +147,8 @@ def test_o_grpc_1_agents_are_back_within_3_seconds_of_the_next_daemon(sockets: s
         crew.start()
         crew.ready()
         assert (run / "agent.sock").stat().st_ino != inode
+        told = {name: secrets_of(before[name])["STEPWARDEN_TARGET"] for name in THREE}
+        assert told["w3"] == f"127.0.0.1:{port}" != told["w1"]
         served = first(after(crew, last), lambda e: e.kind == "daemon")
         for name in THREE:
             back = first(after(crew, last, name), lambda e: e.to_state == "HEALTHY")
