@@ -49,7 +49,7 @@ format: $(BIN)/.dev ## let ruff mend what it can
 bench: $(BIN)/.dev ## measure, and write docs/benchmarks.md
 	$(BIN)/python benchmarks/run.py
 
-soak: $(BIN)/.dev ## the long hunts: torn reads, many events (STEPWARDEN_SEED repeats the new ones)
+soak: $(BIN)/.dev ## the long hunts: torn reads, many events, 200 kills of the daemon (STEPWARDEN_SEED repeats the new ones)
 	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -m soak $(PYTEST_ARGS)
 
 test-lowest: $(LOWEST)/.ready ## the fast tests with the lowest versions that we allow

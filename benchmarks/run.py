@@ -1,6 +1,6 @@
 """Runs every benchmark and writes docs/benchmarks.md.
 
-    run.py [--strict] [NAME...]
+    run.py [--strict] [--restarts N] [NAME...]
 
 With names, runs only those and writes nothing. A missed target is shown; with --strict it also
 gives exit code 1, which is for a quiet machine: a shared one misses targets for its own reasons.
@@ -16,16 +16,17 @@ import agent_cost
 import crash_to_exec
 import daemon_cost
 import lateness
+import leaks
 import results
 import startup
 import step_cost
 
-BENCHMARKS = (step_cost, agent_cost, startup, crash_to_exec, lateness, daemon_cost)
+BENCHMARKS = (step_cost, agent_cost, startup, crash_to_exec, lateness, daemon_cost, leaks)
 
 
 def main() -> int:
     """All of them, or those named on the command line."""
-    wanted = set(sys.argv[1:]) - {"--strict"}
+    wanted = _names(sys.argv[1:])
     found: list[results.Result] = []
     for benchmark in BENCHMARKS:
         if wanted and benchmark.__name__ not in wanted:
@@ -40,6 +41,16 @@ def main() -> int:
         results.write(found)
     missed = any(result.met is False for result in found)
     return 1 if missed and "--strict" in sys.argv else 0
+
+
+def _names(words: list[str]) -> set[str]:
+    """The benchmarks named; what else stands there is for them."""
+    known = {benchmark.__name__ for benchmark in BENCHMARKS}
+    options = {"--strict", "--restarts"}
+    wrong = [w for w in words if w not in known | options and not w.isdecimal()]
+    if wrong:
+        sys.exit(f"run.py: there is no benchmark {', '.join(wrong)}; there are {sorted(known)}")
+    return known & set(words)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from stepwarden.core.evidence import Lease, ProcessId
 from stepwarden.core.heartbeat import BeatFacts, LeaseFacts
-from stepwarden.daemon.gather import evidence_of, read_pages, take_beat
+from stepwarden.daemon.gather import UNSEEN_SECONDS, evidence_of, read_pages, take_beat
 from stepwarden.daemon.leases import KEPT_LEASES
 from stepwarden.daemon.life import Life
 from stepwarden.edge.page_reader import PageReader
@@ -54,6 +54,42 @@ def test_a_rank_that_cannot_be_watched_now_is_not_lost(life: Life, tmp_path: Pat
         read_pages(life, lambda _: True, time.monotonic())
         rank = evidence_of(life).ranks["0"]
         assert (rank.process, rank.lost) == (identify(process.pid), False)
+
+
+STEPPER = """
+import sys
+from stepwarden_agent import Agent
+agent = Agent.from_env()
+agent.begin(4, 4)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_rank_that_ended_while_no_daemon_was_there_is_lost(life: Life, tmp_path: Path) -> None:
+    """Its page shows an open step for ever: that is no sign of life, and it is told of soon."""
+    with engine(STEPPER, agent_environment(pages=tmp_path)) as process:
+        assert line_from(process) == "ready"
+        process.kill()
+        process.wait(10)
+        life.adopted = True
+        now = time.monotonic()
+        read_pages(life, lambda _: True, now)
+        rank = evidence_of(life).ranks["0"]
+        assert (rank.steps, rank.lost) == ((), False)
+        read_pages(life, lambda _: True, now + UNSEEN_SECONDS)
+        assert evidence_of(life).ranks["0"].lost
+
+
+def test_a_rank_that_lives_is_not_taken_for_one_that_ended(life: Life, tmp_path: Path) -> None:
+    with engine(STEPPER, agent_environment(pages=tmp_path)) as process:
+        assert line_from(process) == "ready"
+        life.adopted = True
+        now = time.monotonic()
+        for later in (0.0, UNSEEN_SECONDS, 2 * UNSEEN_SECONDS):
+            read_pages(life, lambda _: True, now + later)
+            rank = evidence_of(life).ranks["0"]
+            assert (len(rank.steps), rank.lost) == (1, False)
 
 
 def test_steps_told_by_beats_alone_restart_the_wait_of_the_scheduler(life: Life) -> None:

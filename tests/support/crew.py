@@ -69,10 +69,14 @@ class Crew(Daemon):
             (self.directory / name).mkdir()
             if section.get("command") == STUB_COMMAND or "env" in section:
                 section["env"] = {"STUB_DIR": str(self.directory / name), **section["env"]}
+        self.write_sections(workers, **top)
+        self._names = tuple(workers)
+
+    def write_sections(self, workers: Mapping[str, Section], **top: Any) -> None:
+        """Write the configuration anew, for the next start of the daemon."""
         sections = {**top, "workers": dict(workers)}
         lines = [f"{key}: {json.dumps(value)}" for key, value in sections.items()]
         self.write_config("\n".join(lines) + "\n")
-        self._names = tuple(workers)
 
     def __enter__(self) -> Crew:
         super().__enter__()

@@ -145,8 +145,9 @@ def _main_ended(
 def _rank_ended(
     outcome: Outcome, policy: WorkerPolicy, name: str, rank: RankEvidence, well: float, now: float
 ) -> None:
-    pid = rank.process.pid if rank.process else 0
-    text = f"process {pid} of {sentences.rank_name(name)} ended without saying bye"
+    pid = rank.process.pid if rank.process else None
+    text = f"{f'process {pid}' if pid else 'the process'} of {sentences.rank_name(name)}"
+    text += " ended without saying bye"
     then = "ending the whole tree"
     die(
         outcome,

@@ -44,6 +44,7 @@ from stepwarden.edge.agent_service import AgentServer, Refusal
 from stepwarden.edge.cgroup import make_home
 from stepwarden.edge.descriptors import raise_limit
 from stepwarden.edge.health_service import HealthServer
+from stepwarden.edge.late_launches import launcher_mark
 from stepwarden.edge.launcher import Launcher
 from stepwarden.edge.log_writer import LogWriter
 from stepwarden.edge.page_home import make_page_home, note_page_home
@@ -104,7 +105,8 @@ class Machine:
             for name, worker in config.workers.items()
         }
         self.store, self.tasks = reports.store, Tasks(note)
-        self.launcher, snapshots = Launcher(clock), Snapshots(clock)
+        self.launcher = Launcher(clock, mark=launcher_mark(settings.state_dir))
+        snapshots = Snapshots(clock)
         self.snapshots = snapshots
         self.host = HostServices(settings, self.page_home, clock)
         families = Families(self.units, self.store)

@@ -15,7 +15,7 @@ from stepwarden.daemon import attached
 from stepwarden.daemon.leases import NotedLease, leases_of, note, note_name
 from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.edge.page_reader import PageView
-from stepwarden.edge.process_probe import cpu_sample, identify
+from stepwarden.edge.process_probe import alive, cpu_sample, identify
 from stepwarden.edge.process_table import ProcessTable
 
 Watch = Callable[[ProcessId], bool]
@@ -23,6 +23,10 @@ Watch = Callable[[ProcessId], bool]
 
 NOTHING = WorkerEvidence()
 """What is known of a worker without a life."""
+
+UNSEEN_SECONDS = 3.0
+"""A rank whose page stands still for so long after its life was adopted, and whose process is
+gone, ended while no daemon was there. Its tick would have moved three times."""
 
 MAX_RANKS = 1024
 """More ranks than this are not taken from one worker: no engine has them, a fault might."""
@@ -113,6 +117,9 @@ def read_pages(life: Life, watch: Watch, now: float) -> None:
             memory.page = None
             _note_told_lease(memory, now)
         _note_process(life, memory, watch)
+        memory.left = memory.process is None and _is_left(life, memory)
+        if memory.left and elapsed(memory.attached_at, now) >= UNSEEN_SECONDS:
+            memory.lost = True
 
 
 def _note_page(memory: RankMemory, view: PageView, now: float) -> None:
@@ -170,6 +177,21 @@ def _note_process(life: Life, memory: RankMemory, watch: Watch) -> None:
     memory.process = process
     if life.family is not None:
         life.family.adopt(process)
+
+
+def _is_left(life: Life, memory: RankMemory) -> bool:
+    """Whether this rank of an adopted life seems to have ended before this daemon watched it.
+
+    There is its page, without a bye; nobody holds its lock, and its writer is not there. All that
+    may be so of a rank that lives in another pid namespace and lost its lock: it moves or beats.
+    """
+    page = memory.page
+    if not life.adopted or page is None or page.closed or page.holder is not None:
+        return False
+    moved = memory.moved_at is not None and memory.moved_at > memory.attached_at
+    if moved or memory.beats is not None:
+        return False
+    return not alive(ProcessId(page.pid, page.start_ticks))
 
 
 def _whose(life: Life, memory: RankMemory) -> ProcessId | None:
@@ -246,7 +268,7 @@ def _rank(memory: RankMemory) -> RankEvidence:
             phase=page.phase,
             phase_since=page.phase_since,
             page_readable=True,
-            steps=page.steps,
+            steps=() if memory.left else page.steps,
             steps_begun=page.steps_begun,
             # A page that is nonsense may show more open steps than it ever began.
             steps_ended=_ended(page),

@@ -29,7 +29,10 @@ class Watcher(Protocol):
 
 @dataclass(slots=True)
 class RankMemory:
-    """What has to be remembered of one rank between two turns. Instants in monotonic seconds."""
+    """What has to be remembered of one rank between two turns. Instants in monotonic seconds.
+
+    `left`: its page seems to be left by a process that ended: what is open on it proves nothing.
+    """
 
     attached_at: float
     beats: RankBeats | None = None
@@ -44,6 +47,7 @@ class RankMemory:
     cpu_percent: float | None = None
     announced: bool = False
     parted: bool = False
+    left: bool = False
 
 
 @dataclass(slots=True)

@@ -29,8 +29,10 @@ from stepwarden.daemon.unit import Unit
 from stepwarden.edge.agent_service import Refusal
 from stepwarden.edge.cgroup import remove_home
 from stepwarden.edge.instance_lock import InstanceLock
+from stepwarden.edge.late_launches import end_late_launches
 from stepwarden.edge.listen import ensure_directory
 from stepwarden.edge.page_home import forget_page_home, remove_page_home
+from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.state_records import LifeRecord
 from stepwarden.edge.strays import find_strays
 from stepwarden.errors import ExitCode
@@ -126,6 +128,7 @@ class Daemon:
 
     async def _records(self) -> list[LifeRecord]:
         machine = self._machine
+        await self._end_late_launches()
         targets = {str(target) for target in machine.sockets.agents}
         table = machine.snapshots.table(self._clock.monotonic())
         users = TrustedUsers(unit.config for unit in machine.units.values())
@@ -134,6 +137,15 @@ class Daemon:
         )
         leftovers = await machine.host.leftovers()
         return with_strays(with_strays(machine.store.lives(), leftovers), strays)
+
+    async def _end_late_launches(self) -> None:
+        """What is being started now would be found by nobody later."""
+        directory = self._config.supervisor.state_dir
+        ended = await asyncio.to_thread(end_late_launches, directory, ProcessTable.scan())
+        if ended:
+            pids = ", ".join(str(process.pid) for process in ended)
+            text = f"starts that an earlier daemon had under way were ended: pid {pids}"
+            self._reports.reporter.note(Event(Kind.DAEMON, text))
 
     def _resume(self, unit: Unit, stock: Stock, kept: Kept | None, same_boot: bool) -> None:
         name = unit.config.name

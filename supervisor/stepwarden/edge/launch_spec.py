@@ -21,6 +21,9 @@ _OF_A_USER = {
     "XDG_STATE_HOME",
 }
 
+LAUNCHER_MARK = "STEPWARDEN_LAUNCHER_OF"
+"""Stands in the environment of launcher processes: the state directory of their supervisor."""
+
 LIMITS = ("nofile", "memlock", "core", "nproc", "stack", "as", "fsize")
 """The resource limits that a worker can be given."""
 

@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from stepwarden.core.deadline import Deadline, clamp_timeout
 from stepwarden.core.evidence import ProcessId
 from stepwarden.edge import signals
 from stepwarden.edge.launch_program import CHANNEL
-from stepwarden.edge.launch_spec import LaunchSpec
+from stepwarden.edge.launch_spec import LAUNCHER_MARK, LaunchSpec
 from stepwarden.edge.process_probe import identify
 from stepwarden.errors import StepwardenError
 
@@ -61,9 +61,13 @@ class SpawnFailed(StepwardenError):
 
 
 class Launcher:
-    """Keeps one spare launcher process ready, so that a start costs no interpreter start."""
+    """Keeps one spare launcher process ready, so that a start costs no interpreter start.
 
-    def __init__(self, clock: Clock | None = None, at_once: int = AT_ONCE) -> None:
+    `mark` stands in the environment of launcher processes, never of what they start.
+    """
+
+    def __init__(self, clock: Clock | None = None, at_once: int = AT_ONCE, mark: str = "") -> None:
+        self._environ = {**os.environ, LAUNCHER_MARK: mark} if mark else dict(os.environ)
         self._clock = SystemClock() if clock is None else clock
         self._turns = asyncio.Semaphore(at_once)
         self._spare: _Spare | None = None
@@ -71,7 +75,7 @@ class Launcher:
 
     async def start(self) -> None:
         """Make the first spare; SpawnFailed where not even that works."""
-        self._spare = _Spare.make()
+        self._spare = _Spare.make(self._environ)
 
     async def spawn(self, spec: LaunchSpec, limit: float) -> ProcessId:
         """Start a worker and return once it has exec'd, within `limit` seconds of its turn.
@@ -87,8 +91,9 @@ class Launcher:
         request = spec.encoded()
         try:
             # A spare can have died while it waited; the second one is fresh.
-            for spare in (self._take(), None):
-                process = await self._exec(spare or _Spare.make(), spec, request, deadline)
+            for ready in (self._take(), None):
+                spare = ready or _Spare.make(self._environ)
+                process = await self._exec(spare, spec, request, deadline)
                 if process is not None:
                     return process
         finally:
@@ -138,7 +143,7 @@ class Launcher:
         if self._spare is None and not self._closed:
             # Out of processes or descriptors: the next spawn tries again and says so.
             with suppress(SpawnFailed):
-                self._spare = _Spare.make()
+                self._spare = _Spare.make(self._environ)
 
 
 class _Turn:
@@ -176,7 +181,7 @@ class _Spare:
         self._channel = channel
 
     @classmethod
-    def make(cls) -> _Spare:
+    def make(cls, environ: Mapping[str, str]) -> _Spare:
         """Spawn one; a few milliseconds of our own interpreter, never of an operator's path."""
         try:
             ours, theirs = socket.socketpair()
@@ -184,7 +189,7 @@ class _Spare:
             raise SpawnFailed(f"cannot make a launcher process: {error}") from None
         with theirs:
             try:
-                pid = _spawn_program(theirs)
+                pid = _spawn_program(theirs, environ)
             except OSError as error:
                 ours.close()
                 raise SpawnFailed(f"cannot make a launcher process: {error}") from None
@@ -246,13 +251,13 @@ class _Spare:
         self.ended = not data
 
 
-def _spawn_program(channel: socket.socket) -> int:
+def _spawn_program(channel: socket.socket, environ: Mapping[str, str]) -> int:
     source = fcntl.fcntl(channel.fileno(), fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY)
     try:
         return os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", "-E", _PROGRAM],
-            os.environ,
+            environ,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, source, CHANNEL),

@@ -1,0 +1,67 @@
+"""The daemon is killed again and again; the processes on the host are right after each time.
+
+STEPWARDEN_SEED repeats a story as far as its plan goes; when things happen is the machine's.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import pytest
+from support.survival import Survival, variations
+from support.troupe import Troupe
+
+PLAN = (
+    "hit",
+    "hit at start",
+    "hit",
+    "full",
+    "trees die while it is down",
+    "hit",
+    "trees die",
+    "hit",
+    "hit at start",
+    "still",
+)
+
+
+CGROUPS = pytest.mark.parametrize("hidden", [False, True], ids=["cgroups", "no-cgroups"])
+
+
+@CGROUPS
+@pytest.mark.timeout(300)
+def test_chaos_ten_rounds(hidden: bool) -> None:
+    """Each kind of mischief at least once."""
+    live_through(10, hidden)
+
+
+@CGROUPS
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_chaos_two_hundred_rounds(hidden: bool) -> None:
+    """O-PROC-2..6, O-STATE-1..3 all at once, for a long time."""
+    live_through(200, hidden)
+
+
+def live_through(rounds: int, hidden: bool) -> None:
+    seed = int(os.environ.get("STEPWARDEN_SEED") or random.SystemRandom().randrange(1 << 31))
+    print(f"STEPWARDEN_SEED={seed}")
+    began = time.monotonic()
+    with Troupe(hide_cgroups=hidden) as troupe:
+        survival = Survival(troupe, seed)
+        kinds = variations(survival)
+        troupe.post_bystanders()
+        survival.settle()
+        survival.check()
+        for count in range(rounds):
+            kind = PLAN[count % len(PLAN)]
+            kind = kind if kind in kinds else "hit"
+            survival.done = [f"round {count}: {kind}"]
+            try:
+                kinds[kind]()
+                survival.settle()
+                survival.check()
+            finally:
+                print(f"{time.monotonic() - began:6.1f} s  {'; '.join(survival.done)}")
