@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,14 @@ from support import processes
 from support.daemon import Daemon
 from support.platform import Platform, platform
 from support.waiting import wait_for
+
+SECOND_RANK = """
+import signal
+from stepwarden_agent import Agent
+agent = Agent.from_env(rank="1")
+while True:
+    signal.pause()
+"""
 
 pytestmark = pytest.mark.timeout(120)
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root may do that")
@@ -263,3 +273,50 @@ def test_d5_a_page_of_another_user_is_not_believed() -> None:
             refused = daemon.wait_event(lambda e: e.kind == "refused", worker="engine")
             assert "belongs to user 0" in refused.sentence
             assert daemon.status()["engine"].state == "STARTING"
+
+
+def test_d5_every_rank_is_ended_and_what_it_started_and_nobody_else() -> None:
+    """Two processes with an agent, of which neither started the other."""
+    with Daemon(body()) as daemon:
+        second = subprocess.Popen([sys.executable, "-c", SECOND_RANK], env=invited(daemon))
+        bystander = subprocess.Popen(["sleep", "600"])
+        try:
+            with engine(daemon, "attach; tree; idle | attach; idle") as made:
+                daemon.wait_status(
+                    "engine", lambda w: w.state == "HEALTHY" and len(w.ranks) == 2, "two ranks"
+                )
+                made.hold()
+                main = made.lives[0]
+                wait_for(lambda: len(processes.descendants(main)) == 3)
+                below = processes.descendants(main)
+                daemon.wait_event(lambda e: e.kind == "attached" and e.rank == "1")
+                made.stub.send("freeze")
+                dead = daemon.wait_transition("engine", "DEAD")
+                daemon.wait_transition("engine", "RESTARTING", after=dead.id)
+                assert second.wait(20) == -signal.SIGTERM
+                assert not [child for child in below if processes.still_there(child)]
+                assert bystander.poll() is None
+                made.release()
+                again = healthy(daemon, newest(made, 2))
+                assert [rank.name for rank in again.ranks] == ["0"]
+        finally:
+            second.kill()
+            second.wait(10)
+            bystander.kill()
+            bystander.wait(10)
+
+
+def test_d5_one_that_is_no_longer_configured_is_let_go() -> None:
+    with Daemon(body()) as daemon, engine(daemon) as made:
+        first = healthy(daemon)
+        daemon.kill()
+        daemon.write_config(body().replace("  engine:", "  other:"))
+        daemon.start()
+        daemon.wait_event(lambda event: event.kind == "held", worker="other")
+        wait_for(lambda: not (daemon.directory / "run/attach/engine/life.json").exists())
+        assert made.stub.signals() == []
+        assert made.lives == [first.pid]
+        daemon.kill()
+        daemon.write_config(body())
+        daemon.start()
+        assert healthy(daemon, first.pid).incarnation == "2"
