@@ -254,6 +254,25 @@ def test_d5_a_process_of_another_pid_namespace_is_judged_and_never_signalled() -
         assert "ended" in daemon.wait_transition("engine", "DEAD", after=waiting.id).sentence
 
 
+@as_root
+def test_d5_out_of_reach_a_stop_runs_its_command_and_says_what_it_cannot() -> None:
+    daemon = Sidecar(body())
+    mark = daemon.directory / "stopped"
+    command = f"stop: {{command: [touch, {mark}], "
+    daemon.write_config(body().replace("stop: {signal: TERM, ", command))
+    with daemon, engine(daemon) as made:
+        healthy(daemon)
+        config = str(daemon.config)
+        assert daemon.cli("stop", "engine", "--config", config).returncode == 0
+        stopped = daemon.wait_state("engine", "STOPPED")
+        assert "cannot be signalled from here" in stopped.sentence
+        assert mark.exists()
+        assert daemon.cli("start", "engine", "--config", config).returncode == 0
+        assert healthy(daemon).incarnation == "2"
+        assert made.stub.signals() == []
+        assert len(made.lives) == 1
+
+
 def agent_turns(pages: Path) -> None:
     """Its beat thread has looked at the invitation again, and beaten by it."""
     page = next(pages.glob("*.page"))
