@@ -357,7 +357,7 @@ class Chaos:
 
     def check_cap(self, key: tuple[str, str, int], began: float, cap: float) -> None:
         """Nothing that began then lives longer than its hard cap, but for its first window."""
-        held = key[0] in self.leased or (self.leased and not key[0])
+        held = key[0] in {*self.leased, *self.outside.leased} or (self.leased and not key[0])
         leased = self.policy.lease_cap if held else 0.0
         rank = self.pages.ranks.get(key[0])
         if key[1] == "step" and rank is not None and rank.page:
@@ -428,7 +428,8 @@ class Chaos:
         if event.cause == "startup":
             began = life.ranks[event.rank].attached_at if event.rank else self.started_from
             limit = policy.startup
-            began = began if self.state.ready else self.started_from
+            ready = self.state.ready or event.from_state == "HEALTHY"  # in this very turn
+            began = began if ready else self.started_from
             limit += self.leased_since(event.rank, began)
         elif event.cause == "heartbeat":
             rank = seen.ranks.get(event.rank)
@@ -489,6 +490,8 @@ class Chaos:
         if outcome.state.lifecycle is not State.RESTARTING or before.restart_wanted:
             return
         restart = self.policy.restart
+        if self.attached and restart.on == "never":
+            return  # its platform counts
         assert self.streak < restart.limit, "restarted beyond its limit of deaths in a row"
         # Deaths that a former policy had the core forget do not count here either.
         within = min([restart.within, *(death.within for death in self.deaths)])

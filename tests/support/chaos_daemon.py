@@ -34,7 +34,10 @@ class Known:
 
 @dataclass(slots=True)
 class Outside:
-    """What the edge tells of a life beside its ranks. `awaited`: something else starts it."""
+    """What the edge tells of a life beside its ranks.
+
+    `leased`: ranks that held a lease when the daemon of today began; it may hear of it or not.
+    """
 
     held: str = ""
     shut: str = ""
@@ -42,6 +45,7 @@ class Outside:
     probe_ok: bool = False
     progress: ProgressSeen | None = None
     idle: bool = False
+    leased: frozenset[str] = frozenset()
 
 
 class Modelled(Protocol):

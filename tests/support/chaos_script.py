@@ -169,7 +169,8 @@ def lease_or_give_back(world: Chaos, first: int, second: int) -> None:
         return
     had = world.leased.setdefault(rank.name, [])
     if rank.lease is not None:
-        had[-1] = replace(rank.lease, end=world.now)
+        if had:  # else it was never shown to the daemon of today
+            had[-1] = replace(rank.lease, end=world.now)
         rank.lease = None
         send(world, rank)
     elif not had or had[-1].begin < world.now:

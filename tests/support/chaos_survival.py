@@ -131,8 +131,9 @@ def forget(world: Chaos, note: Note, found: Found, seconds: float) -> None:
     world.first_ready = note.first_ready
     world.tree_alive = found is not Found.NOTHING
     world.adopted_at = world.back_at = world.started_from = world.now
-    world.outside = replace(world.outside, progress=None, began_at=None)
-    held = {r.name: r.lease for r in world.pages.ranks.values() if r.lease is not None}
-    world.leased = {name: [lease] for name, lease in held.items()}
+    leased = frozenset(rank.name for rank in world.pages.ranks.values() if rank.lease)
+    world.outside = replace(world.outside, progress=None, began_at=None, leased=leased)
+    shown = [rank for rank in world.pages.ranks.values() if rank.page]
+    world.leased = {rank.name: [rank.lease] for rank in shown if rank.lease is not None}
     if found is Found.NOTHING:
         world.pages, world.outside = Pages(), Outside()
