@@ -75,9 +75,14 @@ class SystemdBox:
     ) -> None:
         self.stop()
 
+    @property
+    def init(self) -> int:
+        """The pid of its systemd on this machine; 0 where it is not booted."""
+        return self._init
+
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command inside as root; a failure shows its output."""
-        enter = ["nsenter", "--target", str(self._init), "--root", "--wd=/"]
+        enter = ["nsenter", "--target", str(self._init), "--root", "--wd"]
         enter += ["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup"]
         done = subprocess.run(
             [*enter, *command],

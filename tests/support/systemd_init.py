@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -57,6 +58,9 @@ def _file_systems(root: Path, scratch: Path) -> None:
     # The machine's sysctls and devices are not the box's to change.
     _bind(root / "proc/sys", root / "proc/sys")
     subprocess.run(["mount", "-o", "remount,bind,ro", str(root / "proc/sys")], check=True)
+    # Each boot of a box is one of its own, as on a machine.
+    (scratch / "boot_id").write_text(f"{uuid.uuid4()}\n")
+    _bind(scratch / "boot_id", root / "proc/sys/kernel/random/boot_id")
     _mount("sysfs", root / "sys", "ro")
     _mount("cgroup2", root / "sys/fs/cgroup")
     for name, options in (("run", "mode=755"), ("tmp", "mode=1777"), ("dev", "mode=755")):

@@ -22,6 +22,17 @@ def test_o_sysd_3_a_config_error_is_not_tried_again(service: dict[str, str]) -> 
     assert codes == {ExitCode.USAGE, ExitCode.CONFIG}
 
 
+def test_o_sysd_1_what_workers_need_outlives_the_daemon(service: dict[str, str]) -> None:
+    """Sockets' directory, pages, invitations; workers of other users pass through it."""
+    assert service["RuntimeDirectoryPreserve"] == "yes"
+    assert service["RuntimeDirectoryMode"] == "0755"
+
+
+def test_it_runs_as_root_without_a_drop_in(service: dict[str, str]) -> None:
+    assert "User" not in service
+    assert "CAP_SYS_ADMIN" not in UNIT.read_text()
+
+
 def test_o_sysd_1_systemd_waits_longer_than_the_default_grace(service: dict[str, str]) -> None:
     assert service["KillMode"] == "mixed"
     margin = 30.0
@@ -45,6 +56,7 @@ def test_o_sysd_2_one_workers_memory_is_not_the_services_end(service: dict[str, 
         "ProtectHome",
         "RestrictNamespaces",
         "ProtectControlGroups",
+        "ProtectProc",
         "PrivateUsers",
     ],
 )

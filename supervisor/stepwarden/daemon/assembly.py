@@ -108,7 +108,7 @@ class Machine:
         self.launcher = Launcher(clock, mark=launcher_mark(settings.state_dir))
         snapshots = Snapshots(clock)
         self.snapshots = snapshots
-        self.host = HostServices(settings, self.page_home, clock)
+        self.host = HostServices(config, self.page_home, clock)
         families = Families(self.units, self.store)
         self.holds, self.groups = Holds(self.units, policies), Groups(self.units, policies)
         self.keeper = Keeper(self.store)
@@ -177,8 +177,8 @@ class Machine:
             self.launcher, reaper, self.cgroup_home, raise_limit(), families.note_log
         )
         attach = AttachRunner(settings.runtime_dir / "attach", self.sockets.target_for)
-        systemd = SystemdRunner(self.host.transient)
-        unit = UnitRunner(self.host.units)
+        systemd = SystemdRunner(self.host.transient, self._clock)
+        unit = UnitRunner(self.host.units, self._clock)
         return Runners({SPAWN: spawn, ATTACH: attach, SYSTEMD: systemd, UNIT: unit})
 
     async def _exit_of(self, life: Life) -> Exit | None:

@@ -3,61 +3,114 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from stepwarden.clock import Clock
-from stepwarden.config import SupervisorSettings
+from stepwarden.config import Config
 from stepwarden.daemon.runners import SPAWN, SYSTEMD, UNIT, Runners
-from stepwarden.edge.dbus_link import BusError
+from stepwarden.edge.dbus_link import BusError, BusUnavailable
 from stepwarden.edge.host import this_host
+from stepwarden.edge.periodic import Periodic
 from stepwarden.edge.state_records import LifeRecord
 from stepwarden.edge.systemd_bus import SystemdBus
 from stepwarden.edge.transient_units import TransientUnits
+from stepwarden.edge.unit_facts import unit_of_process
 from stepwarden.edge.unit_workers import UnitWorkers
 from stepwarden.errors import RefusedError
 
 ASK_SECONDS = 2.0
 """The service manager is asked no longer than this before something that cannot wait."""
 
+OPEN_SECONDS = 8.0
+"""As long at our start: that must not take longer than the service manager waits for READY."""
+
+ASK_AGAIN_SECONDS = 10.0
+"""One that did not answer at our start is asked again this often."""
+
 
 class HostServices:
     """systemd where it runs this host; where it does not, every answer says so."""
 
-    def __init__(self, settings: SupervisorSettings, page_home: Path, clock: Clock) -> None:
-        self._settings = settings
+    def __init__(self, config: Config, page_home: Path, clock: Clock) -> None:
+        self._config = config
         self._page_home = page_home
+        self._clock = clock
         self.bus = SystemdBus(clock=clock)
         self.own_unit: str | None = None
+        settings = config.supervisor
         owner = str(settings.state_dir)
         self.transient = TransientUnits(self.bus, settings.runtime_dir, owner, clock=clock)
         self.units = UnitWorkers(self.bus, clock)
+        self._asking: Periodic | None = None
 
     @property
     def in_service(self) -> bool:
         """Whether this daemon runs in a unit of systemd's."""
         return self.own_unit is not None and self.own_unit.endswith(".service")
 
-    async def open(self, runners: Runners) -> None:
-        """Find out what there is; RefusedError where the configuration wants what there is not."""
-        refusal = await self.bus.refusal()
+    async def open(self, runners: Runners, tell: Callable[[str], None]) -> None:
+        """Find out what there is; `tell` hears why it is not what `auto` would rather have.
+
+        RefusedError where the configuration wants what there never is.
+        """
         if self.bus.booted():
             try:
-                self.own_unit = await self.bus.own_unit()
+                self.own_unit = await self.bus.own_unit(ASK_SECONDS)
             except BusError:
-                self.own_unit = None
+                self.own_unit = unit_of_process()
         if self.in_service:
             self.transient.after = self.own_unit
+        try:
+            refusal = await self.bus.refusal(OPEN_SECONDS)
+        except BusUnavailable as silence:
+            self._wait_for_answer(runners, tell, str(silence))
+            return
         if refusal is not None:
-            runners.refusals[SYSTEMD] = refusal
+            self._refuse_what_needs_it(refusal)
             if not self.bus.booted():
                 runners.refusals[UNIT] = refusal
-        wanted = self._settings.runner
-        if wanted == SYSTEMD and refusal is not None:
-            raise RefusedError(f"supervisor.runner is systemd, and it cannot be used: {refusal}")
-        runners.preferred = SYSTEMD if refusal is None and wanted != SPAWN else SPAWN
+        self._decide(runners, tell, refusal)
+
+    def _decide(self, runners: Runners, tell: Callable[[str], None], refusal: str | None) -> None:
+        wanted = self._config.supervisor.runner
+        runners.refusals.pop(SYSTEMD, None)
+        if refusal is None:
+            runners.preferred = SPAWN if wanted == SPAWN else SYSTEMD
+            return
+        runners.refusals[SYSTEMD] = refusal
+        runners.preferred = SYSTEMD if wanted == SYSTEMD else SPAWN
+        if wanted == "auto" and self.bus.booted():
+            tell(f"runner auto means spawn here, workers are children of the daemon: {refusal}")
+
+    def _wait_for_answer(self, runners: Runners, tell: Callable[[str], None], silence: str) -> None:
+        """Go on without it, and ask again until it answers."""
+        self._decide(runners, tell, silence)
+
+        async def ask() -> bool:
+            try:
+                refusal = await self.bus.refusal()
+            except BusUnavailable:
+                return True
+            tell("systemd answers now")
+            self._decide(runners, tell, refusal)
+            return False
+
+        self._asking = Periodic(ask, ASK_AGAIN_SECONDS, self._clock)
+        self._asking.start()
+
+    def _refuse_what_needs_it(self, refusal: str) -> None:
+        needs = [f"workers.{w.name}" for w in self._config.workers.values() if w.runner == SYSTEMD]
+        if self._config.supervisor.runner == SYSTEMD:
+            needs.insert(0, "supervisor")
+        if needs:
+            text = f"{needs[0]}.runner is systemd, and it cannot be used: {refusal}"
+            raise RefusedError(text)
 
     async def leftovers(self) -> list[LifeRecord]:
-        """Lives that systemd holds in units of ours."""
+        """Lives that systemd holds in units of ours; none where it did not answer at our start."""
+        if self._asking is not None:
+            return []
         try:
             found = await self.transient.leftovers()
         except BusError:
@@ -99,5 +152,7 @@ class HostServices:
 
     async def close(self) -> None:
         """Give the connection back."""
+        if self._asking is not None:
+            await self._asking.close()
         await asyncio.shield(self.transient.close())
         self.bus.close()

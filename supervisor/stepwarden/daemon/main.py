@@ -94,7 +94,7 @@ class Daemon:
     async def _start(self) -> None:
         machine, reports = self._machine, self._reports
         machine.actor.exits.reaper.start()
-        await machine.host.open(machine.runners)
+        await machine.host.open(machine.runners, self._tell)
         await machine.launcher.start()
         reports.health.start()
         await self._agents.bind()
@@ -196,6 +196,9 @@ class Daemon:
             graces.append(unit.config.stop_grace + (command.timeout if command else 0.0))
         return max(graces) + 2 * KILL_WAIT_SECONDS
 
+    def _tell(self, text: str) -> None:
+        self._reports.reporter.note(Event(Kind.DAEMON, text))
+
     def _tell_farewell(self, goodbye: Farewell, left: int) -> None:
         text = f"stopping ({goodbye.why}); "
         text += f"{left} workers live on and will be adopted" if left else "every worker is stopped"
@@ -206,6 +209,7 @@ class Daemon:
         await machine.admin.stop()
         await self._agents.stop()
         await machine.launcher.close()
+        await machine.runners.close()
         await machine.host.close()
         reports.health.shutdown()
         machine.actor.exits.reaper.stop()

@@ -64,6 +64,9 @@ class Runner(ABC):
     async def tidy(self, unit: str) -> None:  # noqa: B027
         """Every process is gone: let go of what a life held besides. Raises RunnerTrouble."""
 
+    async def close(self) -> None:  # noqa: B027
+        """The daemon ends: go on with nothing. Workers are left alone."""
+
 
 class Runners:
     """All runners by kind, and which of them runs a worker.
@@ -113,3 +116,8 @@ class Runners:
         """How the main process of a life ended; None where its runner cannot tell."""
         runner = self._known.get(life.runner)
         return None if runner is None else await runner.exit_of(life)
+
+    async def close(self) -> None:
+        """The daemon ends."""
+        for runner in self._known.values():
+            await runner.close()

@@ -89,6 +89,8 @@ class Starter:
         """Start it; whatever goes wrong is in the life, as `spawn_error` or `shut`."""
         try:
             waited = await self._wait_for_turn(unit, life)
+            if await self._going_down():
+                raise SpawnFailed("the host is going down; nothing is started any more")
             config = life.config = at_start(unit.config, self._around.environ)
             runner = self._runners.by_kind(life.runner)
             waited |= await self._before(config, life, unit)
@@ -102,6 +104,16 @@ class Starter:
     def watch(self, unit: Unit, life: Life, config: WorkerConfig) -> None:
         """Look at a life that runs from outside, as its configuration says."""
         self._watching.begin(unit, life, config, self._command)
+
+    def watch_again(self, unit: Unit, life: Life) -> None:
+        """Look at a life that was started before us."""
+        config = unit.config
+        try:
+            config = life.config = at_start(config, self._around.environ)
+        except (ConfigError, OSError) as error:
+            text = f"what is looked at from outside may be incomplete: {error}"
+            self._tell(life, " ".join(text.split()), Kind.DAEMON)
+        self.watch(unit, life, config)
 
     # What it waits for
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
+from stepwarden.clock import Clock
 from stepwarden.config import WorkerConfig
+from stepwarden.core.deadline import Deadline
 from stepwarden.core.evidence import Exit
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import SYSTEMD, UNIT, Runner, RunnerTrouble
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.dbus_link import BusError
+from stepwarden.edge.launcher import SpawnFailed
+from stepwarden.edge.log_program import CURRENT
+from stepwarden.edge.periodic import Periodic
 from stepwarden.edge.transient_units import TransientSpec, TransientUnits
 from stepwarden.edge.unit_names import unit_name
 from stepwarden.edge.unit_workers import UnitWorkers
+from stepwarden.waiting import wait
 
 START_LIMIT_SECONDS = 30.0
 """From the order to systemd until the exec is done; much of it is a busy host's."""
@@ -21,14 +29,23 @@ START_LIMIT_SECONDS = 30.0
 UNIT_START_LIMIT_SECONDS = 300.0
 """A unit of the operator's may notify when it is ready; its own TimeoutStartSec= is tighter."""
 
+EXIT_SECONDS = 2.0
+"""A death is not told later than this for want of its exit code: the bus may hang."""
+
+TIDY_AGAIN_SECONDS = 10.0
+"""Units that systemd did not let go of are tried again this often."""
+
 
 class SystemdRunner(Runner):
     """Each life in a transient service of its own."""
 
     kind = SYSTEMD
 
-    def __init__(self, units: TransientUnits) -> None:
+    def __init__(self, units: TransientUnits, clock: Clock) -> None:
         self._units = units
+        self._clock = clock
+        self._untidy: set[str] = set()
+        self._tidying = Periodic(self._tidy_again, TIDY_AGAIN_SECONDS, clock)
 
     def reserve(self, life: Life) -> None:
         """The name of its unit."""
@@ -40,10 +57,10 @@ class SystemdRunner(Runner):
     ) -> Begun:
         """Start the unit."""
         run_as, output = config.run_as, config.output
-        target = None
-        if output.path is not None:
-            captured = output.mode == "capture"
-            target = str(output.path / "current.log" if captured else output.path)
+        target = None if output.path is None else str(output.path)
+        if output.mode == "capture" and output.path is not None:
+            target = str(output.path / CURRENT)
+            await asyncio.to_thread(_make_room, output.path)
         spec = TransientSpec(
             life.worker,
             life.name,
@@ -63,19 +80,46 @@ class SystemdRunner(Runner):
 
     async def exit_of(self, life: Life) -> Exit | None:
         """What systemd keeps of it."""
-        try:
-            return await self._units.exit_of(life.unit)
-        except BusError:
-            return None
+        return await _in_time(self._units.exit_of(life.unit), self._clock)
 
     async def tidy(self, unit: str) -> None:
-        """Have systemd forget the unit."""
+        """Have systemd forget the unit; what it does not forget now is tried again later."""
+        trouble = await self._forgotten(unit)
+        if trouble:
+            self._untidy.add(unit)
+            self._tidying.start()
+            raise RunnerTrouble(f"systemd does not forget unit {unit} yet: {trouble}")
+
+    async def _forgotten(self, unit: str) -> str:
         try:
-            forgotten = await self._units.tidy(unit)
+            return "" if await self._units.tidy(unit) else "it is busy"
         except BusError as error:
-            raise RunnerTrouble(f"systemd does not forget unit {unit}: {error}") from None
-        if not forgotten:
-            raise RunnerTrouble(f"systemd does not forget unit {unit}: it is busy")
+            return str(error)
+
+    async def _tidy_again(self) -> bool:
+        for unit in sorted(self._untidy):
+            if not await self._forgotten(unit):
+                self._untidy.discard(unit)
+        return True
+
+    async def close(self) -> None:
+        """Try nothing any more; the next daemon finds what is left."""
+        await self._tidying.close()
+
+
+async def _in_time(exit_of: Awaitable[Exit | None], clock: Clock) -> Exit | None:
+    with suppress(BusError, TimeoutError):
+        return await wait(exit_of, Deadline.after(clock.monotonic(), EXIT_SECONDS), clock)
+    return None
+
+
+def _make_room(directory: Path) -> None:
+    """systemd makes the file and not its directory."""
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        text = f"cannot make the directory {directory} for the output: {error.strerror}"
+        raise SpawnFailed(text) from None
 
 
 class UnitRunner(Runner):
@@ -83,8 +127,9 @@ class UnitRunner(Runner):
 
     kind = UNIT
 
-    def __init__(self, units: UnitWorkers) -> None:
+    def __init__(self, units: UnitWorkers, clock: Clock) -> None:
         self._units = units
+        self._clock = clock
 
     async def start(
         self,
@@ -98,10 +143,7 @@ class UnitRunner(Runner):
 
     async def exit_of(self, life: Life) -> Exit | None:
         """What systemd keeps of it."""
-        try:
-            return await self._units.exit_of(life.unit)
-        except BusError:
-            return None
+        return await _in_time(self._units.exit_of(life.unit), self._clock)
 
     async def before_burial(self, life: Life, config: WorkerConfig) -> None:
         """Let systemd stop it as its file says; what is left then is ended like any other tree."""

@@ -1,19 +1,22 @@
-"""Looks at a life from outside while it runs: its ready probe, its progress counter."""
+"""Looks at a life from outside while it runs: its ready probe, its progress counter, its output."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 
 from stepwarden.clock import Clock
 from stepwarden.config import WorkerConfig
 from stepwarden.config.fields import split_address
 from stepwarden.config.settings import ReadyProbe as ProbeSettings
 from stepwarden.core.event import Event, Kind
-from stepwarden.daemon.life import Life
+from stepwarden.daemon.life import Life, Watcher
+from stepwarden.daemon.runners import SYSTEMD
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.http_get import parse_url
 from stepwarden.edge.launcher import LaunchSpec
+from stepwarden.edge.output_rotation import OutputRotation
 from stepwarden.edge.progress_counter import ProgressCounter, ProgressRunner, ProgressTarget
 from stepwarden.edge.ready_probe import (
     CommandTarget,
@@ -54,6 +57,10 @@ class Watching:
             self._watch(life, self._probe(unit, life, config, config.ready, launch))
         if config.progress is not None:
             self._watch(life, self._counter(unit, life, config))
+        output = config.output
+        if life.runner == SYSTEMD and output.mode == "capture" and output.path is not None:
+            # A spawned one has a log process that does this.
+            self._watch(life, self._rotation(life, output.path, output.max_file, output.keep))
 
     def end(self, life: Life) -> None:
         """Look no more."""
@@ -61,7 +68,13 @@ class Watching:
             self._start_task(watcher.close())
         life.watchers.clear()
 
-    def _watch(self, life: Life, watcher: ProbeRunner | ProgressRunner) -> None:
+    def _rotation(self, life: Life, path: Path, max_file: int, keep: int) -> OutputRotation:
+        def report(text: str) -> None:
+            self._note(Event(Kind.DAEMON, text, life.worker, str(life.incarnation)))
+
+        return OutputRotation(path, max_file, keep, self._clock, report)
+
+    def _watch(self, life: Life, watcher: Watcher) -> None:
         life.watchers.append(watcher)
         watcher.start()
 

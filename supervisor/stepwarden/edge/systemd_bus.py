@@ -95,7 +95,10 @@ class SystemdBus:
             self._link = None
 
     async def refusal(self, limit: float = CALL_SECONDS) -> str | None:
-        """Why we cannot run workers in units of their own; None where we can. Never raises."""
+        """Why we cannot run workers in units of their own; None where we can.
+
+        BusUnavailable: nobody answers, so nobody knows.
+        """
         if not self.booted():
             return "systemd does not run this host"
         try:
@@ -104,7 +107,7 @@ class SystemdBus:
                 return f"systemd {version} is older than {LOWEST_VERSION}"
             if os.geteuid() == 0 or await self._polkit_agrees(limit):
                 return None
-        except (BusRefused, BusUnavailable) as error:
+        except BusRefused as error:
             return str(error)
         return f"polkit does not allow {_MANAGE_UNITS} to uid {os.geteuid()}"
 

@@ -79,6 +79,21 @@ def main_process(pid: int, cgroup: str) -> ProcessId | None:
     return process if process is not None and _belongs(process.pid, cgroup) else None
 
 
+def unit_of_process(pid: str = "self") -> str | None:
+    """The service that a process is in, by its control group alone; None where it is in none."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        controllers, path = line.split(":", 2)[1:]
+        if controllers in {"", "name=systemd"}:
+            services = [part for part in path.split("/") if part.endswith(".service")]
+            if services:
+                return services[-1]
+    return None
+
+
 def members(cgroup: str) -> frozenset[ProcessId]:
     """Everybody in a unit's control group and below; empty where it is gone. Raises OSError."""
     group = at_control_group(cgroup)
