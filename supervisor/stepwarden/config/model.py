@@ -186,7 +186,7 @@ class WorkerSection(SharedSection):
     cwd: Annotated[str | None, TEMPLATE_PATH] = Field(
         default=None,
         description="Working directory; ${VARIABLES} are replaced. Without it: the supervisor's"
-        " own.",
+        " own; in a unit of its own: /.",
     )
     env: dict[
         Annotated[str, ENV_NAME],
