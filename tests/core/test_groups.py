@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stepwarden.core import groups
 from stepwarden.core.burying import buried
 from stepwarden.core.commands import command, give_up, regroup
 from stepwarden.core.groups import (
@@ -18,6 +19,7 @@ from stepwarden.core.groups import (
 )
 from stepwarden.core.lifecycle import State
 from stepwarden.core.policy import RestartPolicy, WorkerPolicy
+from stepwarden.core.restarts import Ledger
 from stepwarden.core.worker import WorkerState
 
 NAMES = ("prefill", "decode", "router")
@@ -171,3 +173,10 @@ def test_two_that_die_together_start_once_each() -> None:
         State.RESTARTING,
         State.STARTING,
     ]
+
+
+def test_after_a_restart_of_the_daemon_a_group_never_gives_up_earlier() -> None:
+    """Two members with a row of 2 each are no row of 4; what fell within the time counts whole."""
+    recalled = groups.recalled([Ledger((1.0, 5.0), 2), Ledger((3.0,), 2), Ledger()])
+    assert recalled.ledger == Ledger((1.0, 3.0, 5.0), 2)
+    assert groups.recalled([]).ledger == Ledger()

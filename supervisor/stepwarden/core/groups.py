@@ -71,10 +71,15 @@ def member_died(
 
 
 def recalled(ledgers: Iterable[Ledger]) -> GroupState:
-    """What a group remembers after a restart of the daemon: the deaths its members remember."""
+    """What a group remembers after a restart of the daemon: the deaths its members remember.
+
+    Of deaths in a row it knows the longest row of one member, for nobody wrote down how those of
+    several interleaved; it gives up later by that rule, never earlier.
+    """
     known = list(ledgers)
     deaths = sorted(at for ledger in known for at in ledger.deaths)
-    return GroupState(Ledger(tuple(deaths), sum(ledger.streak for ledger in known)))
+    streak = max((ledger.streak for ledger in known), default=0)
+    return GroupState(Ledger(tuple(deaths), streak))
 
 
 def companions(policy: GroupPolicy, member: str) -> tuple[str, ...]:

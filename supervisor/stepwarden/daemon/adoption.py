@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stepwarden.config import WorkerConfig
+from stepwarden.core.clocks import Cause
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.core.lifecycle import State
@@ -22,7 +23,7 @@ from stepwarden.daemon.act import Actor
 from stepwarden.daemon.attach_runner import AWAITED
 from stepwarden.daemon.endings import Endings
 from stepwarden.daemon.life import Life, number_in
-from stepwarden.daemon.runners import ATTACH, SPAWN, Runners
+from stepwarden.daemon.runners import ATTACH, SPAWN, UNIT, Runners
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.page_reader import PageReader
@@ -62,25 +63,41 @@ def take_stock(
     """Sort the lives on record: the youngest of each worker may go on, what is older is ended.
 
     A life of which no process was ever known had not been started yet when the daemon died; what
-    there may be of it is ended. So is one of a worker that had settled: it was being ended.
+    there may be of it is ended. So is one of a worker that had settled: it was being ended. And so
+    is one of another shape than the configuration has now: nothing could judge or end it rightly.
     """
     stock = Stock()
     for record in sorted(records, key=lambda found: number_in(found.incarnation)):
-        if record.worker not in units:
+        unit = units.get(record.worker)
+        if unit is None or _let_go(record, unit.config):
             stock.nobodys.append(record)
             continue
         older = stock.lives.pop(record.worker, None)
         if older is not None:
             stock.rest.setdefault(record.worker, []).append(older)
-        if _can_go_on(record, kept.get(record.worker)):
+        if _fits(record, unit.config) and _can_go_on(record, kept.get(record.worker)):
             stock.lives[record.worker] = record
         else:
             stock.rest.setdefault(record.worker, []).append(record)
     return stock
 
 
+def _let_go(record: LifeRecord, config: WorkerConfig) -> bool:
+    """What somebody else started is theirs once the worker is ours to start."""
+    return record.runner == ATTACH and config.attach is None
+
+
+def _fits(record: LifeRecord, config: WorkerConfig) -> bool:
+    """Whether the worker is still of the shape that this life was started in."""
+    if config.attach is not None or record.runner == ATTACH:
+        return config.attach is not None and record.runner == ATTACH
+    if config.unit is not None or record.runner == UNIT:
+        return record.runner == UNIT and record.unit == config.unit
+    return True
+
+
 def _can_go_on(record: LifeRecord, kept: Kept | None) -> bool:
-    settled = kept is not None and kept.lifecycle in _SETTLED
+    settled = kept is not None and kept.lifecycle in _SETTLED and kept.cause != Cause.PLATFORM
     if settled and kept is not None and number_in(record.incarnation) <= kept.incarnation:
         return False
     return record.pid > 0 or record.runner == ATTACH
