@@ -40,7 +40,6 @@ def measure(scratch: Path) -> list[Result]:
     restarts = _asked()
     with daemon(scratch, BODY) as process:
         looks = _watch(scratch, process.pid, restarts)
-    _print(looks)
     first, last = looks[0][1], looks[-1][1]
     span = looks[-1][0] - looks[0][0]
     found = []
@@ -70,6 +69,7 @@ def _watch(scratch: Path, pid: int, restarts: int) -> list[tuple[int, Look]]:
         done = _deaths(service)
         if done >= due:
             looks.append((done, _look(scratch, pid)))
+            _tell(*looks[-1], first=len(looks) == 1)
             due += every
         time.sleep(0.1)
     return looks
@@ -134,8 +134,9 @@ def _rows(scratch: Path, table: str) -> int:
         return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
-def _print(looks: list[tuple[int, Look]]) -> None:
-    names = list(looks[0][1])
-    print("restarts  " + "  ".join(names))
-    for done, look in looks:
-        print(f"{done:8}  " + "  ".join(f"{look[name]:>{len(name)}g}" for name in names))
+def _tell(done: int, look: Look, *, first: bool) -> None:
+    """A line of the table; it goes on for long enough to be looked at meanwhile."""
+    if first:
+        print("restarts  " + "  ".join(look))
+    cells = (f"{value:>{len(name)}g}" for name, value in look.items())
+    print(f"{done:8}  " + "  ".join(cells), flush=True)
