@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -38,10 +39,13 @@ def until(condition: object, limit: float, what: str) -> None:
 
 
 def config_text(scratch: Path, body: str) -> str:
-    """A configuration with its own directories, silent but for warnings."""
+    """A configuration with its own directories and port, so that runs may go side by side."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     return (
         f"supervisor:\n  runtime_dir: {scratch}/run\n  state_dir: {scratch}/state\n"
-        f"  log: {{format: json}}\n{body}"
+        f'  log: {{format: json}}\n  health: {{listen: ["127.0.0.1:{port}"]}}\n{body}'
     )
 
 
