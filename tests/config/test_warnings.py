@@ -53,6 +53,11 @@ def test_what_is_hardly_meant_is_a_warning(text: str, path: str, message: str) -
     assert len(found) == 1
 
 
+def test_a_count_as_shipped_with_shorter_lives_is_no_warning() -> None:
+    assert warnings(W + "    restart: {delay: 1s, max_delay: 10s}\n") == {}
+    assert warnings(W + "    startup: {budget: 9m}\n    retry: {window: 5s}\n") == {}
+
+
 def test_an_unwatched_worker_needs_no_backend() -> None:
     assert warnings("workers: {w: {command: [a], agent: none}}") == {}
 

@@ -169,6 +169,7 @@ def test_one_budget_for_the_group_and_failed_says_whose_deaths() -> None:
         dead = crew.wait_transition("a", "DEAD")
         for name in "ab":
             crew.wait_transition(name, "HEALTHY", after=dead.id)
+            assert crew.status()[name].restarts_used == 1
         kill(crew, "b")
         for name in "ab":
             failed = crew.wait_state(name, "FAILED")

@@ -68,8 +68,7 @@ def _check_restart(worker: WorkerConfig, findings: Findings, group: str) -> None
     if restart.max_delay < restart.delay:
         findings.warning(path, f"delay is cut to max_delay, {seconds_text(restart.max_delay)}")
     cycle = policy.startup + policy.window + restart.delay
-    # The shipped values need no word: deaths in a row without stable uptime count for them too.
-    if restart.limit * cycle > restart.within and not _all_shipped(policy):
+    if restart.limit * cycle > restart.within and _own_count(policy, cycle):
         findings.warning(
             path,
             f"{restart.limit} hangs at start take longer than within,"
@@ -79,13 +78,17 @@ def _check_restart(worker: WorkerConfig, findings: Findings, group: str) -> None
         )
 
 
-def _all_shipped(policy: WorkerPolicy) -> bool:
+def _own_count(policy: WorkerPolicy, cycle: float) -> bool:
+    """Whether the count is the file's own: its limit, its time, or lives that take longer.
+
+    The shipped values need no word: deaths in a row without stable uptime count for them too. Nor
+    does what only comes nearer to `within`, such as a shorter delay.
+    """
     shipped = WorkerPolicy("shipped")
-    return (policy.startup, policy.window, policy.restart) == (
-        shipped.startup,
-        shipped.window,
-        shipped.restart,
-    )
+    usual, restart = shipped.restart, policy.restart
+    if (restart.limit, restart.within) != (usual.limit, usual.within):
+        return True
+    return cycle > shipped.startup + shipped.window + usual.delay
 
 
 def _check_caps(worker: WorkerConfig, findings: Findings) -> None:

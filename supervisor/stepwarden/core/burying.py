@@ -25,12 +25,14 @@ def buried(
     now: float,
     spread: float,
     gone: str = ALL_GONE,
+    used: int | None = None,
 ) -> Outcome:
     """The tree of the present life has been ended, all but `leftovers`.
 
     `spread` in -1..1 is the luck of the draw for the restart delay. A report for a worker whose
     tree is not being ended, and of which nothing was left, is an old one and changes nothing.
-    `gone`: what has become of it, where that is not that all of it is gone.
+    `gone`: what has become of it, where that is not that all of it is gone. `used`: how many deaths
+    count against the limit, where those of its group do.
     """
     if state.lifecycle not in lifecycle.ENDING and not state.leftovers:
         return Outcome(state)
@@ -44,9 +46,9 @@ def buried(
     elif state.lifecycle is State.STOPPING:
         outcome.move(Trigger.ENDED, now, f"{state.sentence}; {gone}", state.cause)
     elif state.lifecycle is State.DEAD:
-        _after_burial(outcome, policy, now, spread, gone)
+        _after_burial(outcome, policy, now, spread, gone, used)
     elif state.lifecycle is State.FAILED:
-        _freed(outcome, policy, now, spread)
+        _freed(outcome, policy, now, spread, used)
     return outcome
 
 
@@ -61,7 +63,9 @@ def _stuck(outcome: Outcome, leftovers: frozenset[ProcessId], now: float) -> Non
     )
 
 
-def _freed(outcome: Outcome, policy: WorkerPolicy, now: float, spread: float) -> None:
+def _freed(
+    outcome: Outcome, policy: WorkerPolicy, now: float, spread: float, used: int | None
+) -> None:
     """What could not be killed is gone at last: do what was to be done then."""
     state = outcome.state
     if state.stop_wanted or (rests_after(policy, state.clean_exit) and not state.restart_wanted):
@@ -81,11 +85,16 @@ def _freed(outcome: Outcome, policy: WorkerPolicy, now: float, spread: float) ->
     elif policy.attached:
         _await_platform(outcome, policy, now, Trigger.FREED)
     else:
-        _delay_restart(outcome, policy, now, spread, Trigger.FREED)
+        _delay_restart(outcome, policy, now, spread, used, Trigger.FREED)
 
 
 def _after_burial(
-    outcome: Outcome, policy: WorkerPolicy, now: float, spread: float, gone: str
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    now: float,
+    spread: float,
+    gone: str,
+    used: int | None,
 ) -> None:
     state = outcome.state
     if state.give_up:
@@ -103,7 +112,7 @@ def _after_burial(
     elif policy.attached:
         _await_platform(outcome, policy, now, Trigger.BURIED, gone)
     else:
-        _delay_restart(outcome, policy, now, spread, Trigger.BURIED)
+        _delay_restart(outcome, policy, now, spread, used, Trigger.BURIED)
 
 
 def rests_after(policy: WorkerPolicy, clean_exit: bool) -> bool:
@@ -138,14 +147,19 @@ def _last(state: WorkerState) -> str:
 
 
 def _delay_restart(
-    outcome: Outcome, policy: WorkerPolicy, now: float, spread: float, trigger: Trigger
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    now: float,
+    spread: float,
+    used: int | None,
+    trigger: Trigger,
 ) -> None:
     state = outcome.state
-    used = state.ledger.used(policy.restart, now)
+    counted = state.ledger.used(policy.restart, now) if used is None else used
     wait = restarts.delay(state.ledger, policy.restart, spread)
     outcome.state = replace(state, restart_at=Deadline.after(now, wait))
     text = (
         f"every process is gone; next start in {sentences.seconds(wait)},"
-        f" {used} of {policy.restart.limit} deaths used{_last(state)}"
+        f" {counted} of {policy.restart.limit} deaths used{_last(state)}"
     )
     outcome.move(trigger, now, text, state.cause, delay=wait)

@@ -22,6 +22,7 @@ from stepwarden.daemon.attached import OUT_OF_REACH, out_of_reach
 from stepwarden.daemon.endings import Endings
 from stepwarden.daemon.exits import Exits
 from stepwarden.daemon.families import Families
+from stepwarden.daemon.grouping import Groups
 from stepwarden.daemon.life import Life, new_name
 from stepwarden.daemon.runners import ATTACH, SPAWN, Runners
 from stepwarden.daemon.starting import Starter, record_of
@@ -78,11 +79,13 @@ class Actor:
         self._tokens: dict[str, tuple[Unit, Life]] = {}
         self._loop: LoopPort | None = None
         self._starter: Starter | None = None
+        self._groups: Groups | None = None
         self.exits = exits
 
-    def attach(self, loop: LoopPort, starter: Starter) -> None:
-        """Give it the loop and what starts lives."""
+    def attach(self, loop: LoopPort, starter: Starter, groups: Groups | None = None) -> None:
+        """Give it the loop, what starts lives, and what counts the deaths of groups."""
         self._loop = loop
+        self._groups = groups
         self._starter = starter
 
     def take(self, unit: Unit, action: Action, now: float) -> None:
@@ -275,7 +278,8 @@ class Actor:
     def _buried(self, unit: Unit, left: frozenset[ProcessId], gone: str = ALL_GONE) -> None:
         now = self._clock.monotonic()
         spread = random.uniform(-1.0, 1.0)
-        outcome = buried(unit.state, unit.policy, left, now, spread, gone)
+        used = None if self._groups is None else self._groups.used(unit.config.name, now)
+        outcome = buried(unit.state, unit.policy, left, now, spread, gone, used)
         if self._loop is not None:
             self._loop.apply(unit, outcome, now)
         self.poke(unit)

@@ -154,9 +154,11 @@ class Machine:
             (self.keeper.follow, self.actor.follow, self.holds.follow, self.groups.follow),
         )
         self.groups.attach(self.loop.apply)
-        self.actor.attach(self.loop, self.starter)
+        self.actor.attach(self.loop, self.starter, self.groups)
         self.adoption = Adoption(self.actor, self.endings, self.runners, note)
-        self.backend = Backend(self.units, self.loop, reports.reporter, self.store, clock, policies)
+        self.backend = Backend(
+            self.units, self.loop, reports.reporter, self.store, clock, self.groups
+        )
         self.admin = AdminServer(self.sockets.admin, self.backend, clock, reports.health.table)
         reports.reporter.attach(self.units, self.admin.publish)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stepwarden.clock import Clock
@@ -11,10 +11,10 @@ from stepwarden.core.commands import command
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import RankEvidence
-from stepwarden.core.groups import GroupPolicy
 from stepwarden.core.lifecycle import LIVE, State
 from stepwarden.core.sentences import seconds
 from stepwarden.daemon import gather
+from stepwarden.daemon.grouping import Groups
 from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.daemon.loop import VerdictLoop
 from stepwarden.daemon.report import Reporter
@@ -35,10 +35,10 @@ class Backend:
         reporter: Reporter,
         store: StateStore,
         clock: Clock,
-        groups: Iterable[GroupPolicy] = (),
+        groups: Groups | None = None,
     ) -> None:
         self._units = units
-        self._group_of = {name: group.name for group in groups for name in group.members}
+        self._groups = Groups(units) if groups is None else groups
         self._loop = loop
         self._reporter = reporter
         self._store = store
@@ -57,7 +57,7 @@ class Backend:
 
     def _shown(self, unit: Unit, now: float) -> WorkerView:
         self._loop.look(unit, now)
-        return _view(unit, self._group_of.get(unit.config.name, ""), now)
+        return _view(unit, self._groups, now)
 
     def command(self, action: str, name: str) -> None:
         """Begin to start, stop or restart a worker."""
@@ -105,9 +105,10 @@ class Backend:
         return self._store.trouble
 
 
-def _view(unit: Unit, group: str, now: float) -> WorkerView:
+def _view(unit: Unit, groups: Groups, now: float) -> WorkerView:
     state, life = unit.state, unit.life
     live = state.lifecycle in LIVE
+    used = groups.used(state.name, now)
     startup = [c.deadline.remaining(now) for c in unit.clocks if c.cause is Cause.STARTUP]
     return WorkerView(
         name=state.name,
@@ -118,7 +119,7 @@ def _view(unit: Unit, group: str, now: float) -> WorkerView:
         pid=life.main.pid if life is not None and life.main is not None else 0,
         state_age=elapsed(state.since, now),
         uptime=elapsed(_spawned_at(unit), now) if live and not state.held else 0.0,
-        restarts_used=state.ledger.used(unit.policy.restart, now),
+        restarts_used=state.ledger.used(unit.policy.restart, now) if used is None else used,
         restarts_limit=unit.policy.restart.limit,
         last_exit=state.last_exit,
         last_death=state.last_death,
@@ -134,7 +135,7 @@ def _view(unit: Unit, group: str, now: float) -> WorkerView:
         runner="" if life is None else life.runner,
         unit="" if life is None else life.unit,
         cgroup="" if life is None else life.cgroup,
-        group=group,
+        group=groups.name_of(state.name),
         held="" if life is None else life.held,
         probe="" if life is None else probe_answer(life),
         output_directory=_output_of(unit),

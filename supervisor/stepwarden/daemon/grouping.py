@@ -40,6 +40,16 @@ class Groups:
             elif event.kind is Kind.OPERATOR and not event.sentence.endswith("stop"):
                 self._states[policy.name] = groups.started_again(self._state(policy))
 
+    def name_of(self, worker: str) -> str:
+        """The group that it belongs to; empty: none."""
+        policy = self._group_of.get(worker)
+        return "" if policy is None else policy.name
+
+    def used(self, worker: str, now: float) -> int | None:
+        """Deaths that count against the limit of its group now; None: it is in no group."""
+        policy = self._group_of.get(worker)
+        return None if policy is None else self._state(policy).ledger.used(policy.restart, now)
+
     def recall(self) -> None:
         """Go on with what the members remember of their deaths, when all have been resumed."""
         for policy in self._group_of.values():

@@ -10,8 +10,8 @@ from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import SPAWN, Runner
 from stepwarden.edge.begun import Begun
-from stepwarden.edge.cgroup import make_cgroup
-from stepwarden.edge.launcher import Launcher, LaunchSpec
+from stepwarden.edge.cgroup import Cgroup, make_cgroup
+from stepwarden.edge.launcher import Launcher, LaunchSpec, SpawnFailed
 from stepwarden.edge.output_capture import CaptureSpec, open_capture
 from stepwarden.edge.reaper import Reaper
 
@@ -51,6 +51,16 @@ class SpawnRunner(Runner):
         self, life: Life, config: WorkerConfig, environment: Mapping[str, str]
     ) -> Begun:
         """Spawn it; with captured output after the process that takes the output."""
+        try:
+            return await self._begin(life, config, environment)
+        except SpawnFailed:
+            if life.cgroup:  # nobody has ever run in it, so no burial will come and remove it
+                Cgroup(Path(life.cgroup)).remove()
+            raise
+
+    async def _begin(
+        self, life: Life, config: WorkerConfig, environment: Mapping[str, str]
+    ) -> Begun:
         output = config.output
         if output.mode == "capture" and output.path is not None:
             files = CaptureSpec(output.path, output.max_file, output.keep)
