@@ -137,6 +137,23 @@ def test_a_worker_that_was_renamed_meanwhile_is_not_doubled() -> None:
         crew.stop()
 
 
+def test_a_life_that_nobody_configures_any_more_is_ended_before_the_daemon_that_is_stopped() -> (
+    None
+):
+    """It ignores TERM, and the daemon that ends it is told to stop meanwhile: no daemon may come
+    after it, so nothing is left."""
+    deaf = "trap '' TERM; while :; do sleep 0.2; done"
+    with Crew({"old": shell(deaf)}, defaults=QUICK) as crew:
+        crew.ready()
+        main = crew.status()["old"].pid
+        crew.kill()
+        crew.config.write_text(crew.config.read_text().replace('"old":', '"new":'))
+        crew.start()
+        crew.wait_event(lambda event: event.kind == "burial")
+        assert living([main])
+        crew.stop(60)
+
+
 def second(crew: Crew, config: Path) -> subprocess.CompletedProcess[str]:
     return crew.cli("run", str(config))
 

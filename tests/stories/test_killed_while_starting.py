@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.crew import Crew
+from support import processes
+from support.crew import Crew, shell
 from support.mounts import without_cgroups
 from support.process_world import HOLD_LEASE
 from support.truth import Seen, lives_on, marked
@@ -65,3 +66,44 @@ def test_a_start_that_hangs_ends_with_its_daemon(tmp_path: Path) -> None:
     finally:
         holder.kill()
         holder.wait()
+
+
+def commands(crew: Crew, mark: str) -> list[Seen]:
+    return [one for one in marked(crew.mark, {}) if one.command == f"sleep {mark}"]
+
+
+def both(crew: Crew) -> list[Seen]:
+    """The two processes of the command that hangs; [] until there are both."""
+    found = [commands(crew, name) for name in ("100001", "100002")]
+    return found[0] + found[1] if all(found) else []
+
+
+@pytest.mark.parametrize("what", ["pre_start", "ready", "stop"])
+def test_a_short_command_that_hangs_ends_with_its_daemon(what: str) -> None:
+    """It is never beside the same command of the next daemon, and nothing of it is left. What a
+    command that had ended has left running is left alone, and carries the same marks."""
+    line = "trap '' TERM HUP; setsid sleep 100001 & sleep 100002; :"
+    hangs = {"command": ["/bin/sh", "-c", line], "timeout": "60s"}
+    leaves = {"command": ["/bin/sh", "-c", "setsid sleep 100003 & exit 0"], "timeout": "60s"}
+    sections = {"pre_start": leaves, what: hangs, "backend": "cpu"}
+    with Crew({"w": shell("exec sleep 100000", **sections)}) as crew:
+        if what == "stop":
+            crew.ready()
+            crew.cli("stop", "w", "--no-wait", "--config", str(crew.config))
+        wait_for(lambda: both(crew), what="it hangs")
+        before = both(crew)
+        spared = commands(crew, "100003")
+        crew.kill()
+        crew.start()
+        wait_for(lambda: both(crew), what="the next daemon runs it again")
+        assert not [one for one in before if lives_on(*one.identity)]
+        assert len(both(crew)) == 2
+        assert all(lives_on(*one.identity) for one in spared)
+        if what == "stop":
+            crew.kill()  # else this waits until the stop command has taken its minute
+        else:
+            crew.terminate()
+            wait_for(lambda: not commands(crew, "100002"), what="it ends with its daemon")
+            assert not commands(crew, "100001")
+            crew.kill()
+        processes.end(crew.left())

@@ -105,7 +105,8 @@ class Machine:
             for name, worker in config.workers.items()
         }
         self.store, self.tasks = reports.store, Tasks(note)
-        self.launcher = Launcher(clock, mark=launcher_mark(settings.state_dir))
+        mark = launcher_mark(settings.state_dir)
+        self.launcher = Launcher(clock, mark=mark)
         snapshots = Snapshots(clock)
         self.snapshots = snapshots
         self.host = HostServices(config, self.page_home, clock)
@@ -117,7 +118,7 @@ class Machine:
         self.endings = Endings(
             families, self.runners, self.store, snapshots, clock, note, self.page_home
         )
-        run_short = short_runner(self.launcher, exits.reaper, clock)
+        run_short = short_runner(self.launcher, exits.reaper, clock, mark)
         watching = Watching(run_short, clock, note, self._poke, self.tasks.start)
         self.actor = Actor(
             self.units,

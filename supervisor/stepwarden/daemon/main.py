@@ -15,8 +15,9 @@ from stepwarden import __version__
 from stepwarden.clock import Clock, SystemClock
 from stepwarden.config import Config
 from stepwarden.core.commands import end_with_daemon
-from stepwarden.core.deadline import Deadline
+from stepwarden.core.deadline import Deadline, clamp_timeout
 from stepwarden.core.event import Event, Kind
+from stepwarden.core.evidence import ProcessId
 from stepwarden.core.lifecycle import LIVE, RESTING
 from stepwarden.core.memory import Kept
 from stepwarden.core.resume import resume
@@ -29,7 +30,8 @@ from stepwarden.daemon.unit import Unit
 from stepwarden.edge.agent_service import Refusal
 from stepwarden.edge.cgroup import remove_home
 from stepwarden.edge.instance_lock import InstanceLock
-from stepwarden.edge.late_launches import end_late_launches
+from stepwarden.edge.late_commands import end_late_commands
+from stepwarden.edge.late_launches import end_late_launches, launcher_mark
 from stepwarden.edge.listen import ensure_directory
 from stepwarden.edge.page_home import forget_page_home, remove_page_home
 from stepwarden.edge.process_table import ProcessTable
@@ -140,11 +142,15 @@ class Daemon:
 
     async def _end_late_launches(self) -> None:
         """What is being started now would be found by nobody later."""
-        directory = self._config.supervisor.state_dir
-        ended = await asyncio.to_thread(end_late_launches, directory, ProcessTable.scan())
+        directory, table = self._config.supervisor.state_dir, ProcessTable.scan()
+        self._tell_ended("starts", await asyncio.to_thread(end_late_launches, directory, table))
+        commands = await end_late_commands(launcher_mark(directory), table, self._clock)
+        self._tell_ended("short commands", commands)
+
+    def _tell_ended(self, what: str, ended: list[ProcessId]) -> None:
         if ended:
             pids = ", ".join(str(process.pid) for process in ended)
-            text = f"starts that an earlier daemon had under way were ended: pid {pids}"
+            text = f"{what} that an earlier daemon had under way were ended: pid {pids}"
             self._reports.reporter.note(Event(Kind.DAEMON, text))
 
     def _resume(self, unit: Unit, stock: Stock, kept: Kept | None, same_boot: bool) -> None:
@@ -185,8 +191,15 @@ class Daemon:
                 await wait(reports.reporter.next_change(), limit, self._clock)
             except TimeoutError:
                 break  # what hangs in the kernel is on record; the next daemon goes on with it
+        await self._end_of_nobodys(limit)
         machine.loop.stop()
         await asyncio.wait({turning})
+
+    async def _end_of_nobodys(self, limit: Deadline) -> None:
+        """Lives that no configuration names end with us: perhaps no daemon comes after."""
+        if ending := [task for task in self._machine.starter.nobodys if not task.done()]:
+            left = clamp_timeout(limit.remaining(self._clock.monotonic()))
+            await asyncio.wait(ending, timeout=left)
 
     def _longest(self, ending: list[Unit]) -> float:
         """Seconds that the slowest of them may take in all."""

@@ -89,6 +89,8 @@ def _read_request() -> tuple[list[int], bytes]:
 def _become(request: dict[str, Any], passed: list[int]) -> None:
     argv = [word.encode("latin-1") for word in request["argv"]]
     env = {key.encode("latin-1"): value.encode("latin-1") for key, value in request["env"].items()}
+    if request["pid_variable"] is not None:
+        env[request["pid_variable"].encode("latin-1")] = b"%d" % os.getpid()
     if request["cgroup"] is not None:
         _join_cgroup(request["cgroup"].encode("latin-1"))
     identity = _look_up(request["user"], request["group"])

@@ -24,6 +24,12 @@ _OF_A_USER = {
 LAUNCHER_MARK = "STEPWARDEN_LAUNCHER_OF"
 """Stands in the environment of launcher processes: the state directory of their supervisor."""
 
+COMMAND_MARK = "STEPWARDEN_COMMAND_OF"
+"""Stands in the environment of short commands: the state directory of their supervisor."""
+
+COMMAND_PID = "STEPWARDEN_COMMAND_PID"
+"""Stands there too: the pid of the command itself. What it starts inherits it and has another."""
+
 LIMITS = ("nofile", "memlock", "core", "nproc", "stack", "as", "fsize")
 """The resource limits that a worker can be given."""
 
@@ -43,6 +49,7 @@ class LaunchSpec:
     `cgroup`: absolute path of a cgroup v2 directory to be in from the start; None: ours.
     `output_fd`, `input_fd`: open descriptors of ours that become its output and errors, and its
     input; they stay open here, and are the caller's to close. None: see above, and /dev/null.
+    `pid_variable`: this variable of its environment becomes its own pid; None: none does.
     `owned`: paths of ours that are to belong to `user` and `group` (its page directory); whose they
     are then tells the user's number without asking a directory service here.
     """
@@ -61,6 +68,7 @@ class LaunchSpec:
     output_fd: int | None = None
     input_fd: int | None = None
     owned: Sequence[str] = ()
+    pid_variable: str | None = None
 
     def encoded(self) -> bytes:
         """The request as the launcher process reads it."""
@@ -76,6 +84,7 @@ class LaunchSpec:
             "nice": self.nice,
             "limits": dict(self.limits),
             "cgroup": _or_none(self.cgroup),
+            "pid_variable": _or_none(self.pid_variable),
             "owned": [_as_latin1(path) for path in self.owned],
             "streams": [targets for _, targets in self._streams()],
         }

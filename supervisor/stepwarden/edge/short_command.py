@@ -24,6 +24,7 @@ from stepwarden.edge import signals
 from stepwarden.edge.burial import bury
 from stepwarden.edge.command_output import CommandOutput
 from stepwarden.edge.family import Family
+from stepwarden.edge.launch_spec import COMMAND_MARK, COMMAND_PID
 from stepwarden.edge.launcher import Launcher, LaunchSpec, SpawnFailed
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.reaper import Reaper
@@ -79,11 +80,16 @@ RunShort = Callable[[ShortSpec], Awaitable[Ended]]
 """`run_short` with all but the command filled in."""
 
 
-def short_runner(launcher: Launcher, reaper: Reaper, clock: Clock) -> RunShort:
-    """What runs commands for those who have no business with launcher and reaper."""
+def short_runner(launcher: Launcher, reaper: Reaper, clock: Clock, mark: str = "") -> RunShort:
+    """What runs commands for those who have no business with launcher and reaper.
+
+    `mark`: by this a later supervisor finds those that this one leaves under way; "": by nothing.
+    """
 
     async def run(spec: ShortSpec) -> Ended:
-        return await run_short(launcher, reaper, spec, clock)
+        marked = {**spec.launch.env, COMMAND_MARK: mark} if mark else spec.launch.env
+        launch = replace(spec.launch, env=marked, pid_variable=COMMAND_PID if mark else None)
+        return await run_short(launcher, reaper, replace(spec, launch=launch), clock)
 
     return run
 
