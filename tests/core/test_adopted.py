@@ -100,6 +100,16 @@ def test_with_nothing_to_see_it_stays_and_says_so_once(policy: WorkerPolicy) -> 
         assert about_its_agent == (policy.agent == "required")
 
 
+@pytest.mark.parametrize("policy", [probed(NO_AGENT), probed(OPTIONAL)])
+def test_a_start_that_hangs_does_not_hide_in_an_adoption(policy: WorkerPolicy) -> None:
+    """Adopted before it was ever ready, it has its startup budget anew, and no more."""
+    state, events = after(adopted(policy, ready_at=None), seen(), 0.0, policy)
+    assert (state.lifecycle, state.spawned_at) == (State.STARTING, NOW)
+    assert not [event for event in events if event.kind is Kind.ADOPTED_UNSEEN]
+    later, events = after(adopted(policy, ready_at=None), seen(), policy.startup + 0.1, policy)
+    assert (later.lifecycle, later.cause) == (State.UNHEALTHY, "startup")
+
+
 def test_no_clock_runs_for_it() -> None:
     hung = WorkerEvidence({"0": rank(steps=(Step(7, NOW - 1e6, 8),), beat_at=NOW)}, MAIN)
     assert not turn.clocks_of(adopted(), POLICY, hung, Awareness(), NOW + 1e6)

@@ -30,7 +30,11 @@ def adopted(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, no
         outcome.move(Trigger.BACK_UNREADY, now, "adopted; nothing of it runs yet")
         return
     if not _seen(policy, evidence):
-        _warn(outcome, policy, now)
+        if _was_starting(outcome, policy):
+            outcome.state = replace(state, spawned_at=now)
+            outcome.move(Trigger.BACK_UNREADY, now, "adopted while it started; its probe is asked")
+        else:
+            _warn(outcome, policy, now)
         return
     up = came_up(state, evidence)
     state = replace(state, came_up=up)
@@ -42,6 +46,14 @@ def adopted(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, no
         # How long it had been starting before is not held against it.
         outcome.state = replace(state, spawned_at=now)
         outcome.move(Trigger.BACK_UNREADY, now, "adopted, seen again; it is not ready yet")
+
+
+def _was_starting(outcome: Outcome, policy: WorkerPolicy) -> bool:
+    """Never ready yet, and its probe will say when: a start that hangs must not hide in here.
+
+    An agent that was never heard of says nothing of the kind; that one is left alone.
+    """
+    return policy.probed and policy.agent != AGENT_REQUIRED and not outcome.state.ready
 
 
 def _seen(policy: WorkerPolicy, evidence: WorkerEvidence) -> bool:
