@@ -130,17 +130,17 @@ def test_o_state_1_damage_is_kept_aside_and_said_and_lives_are_found(
         assert store.trouble.startswith(f"the state database {path} ")
         assert f"it was kept as {path.parent / kept} and a new one begun" in store.trouble
         assert "\n" not in store.trouble
-        # The runtime directory has lives besides: nobody is doubled.
+        # The runtime directory has all that decides besides: nobody is doubled, no stop forgotten.
         assert store.lives() == [life(pid=41)]
-        assert store.workers() == {}
-        store.note_worker(wish())
+        told = store.workers()
+        assert (told["w"], len(told)) == (wish(), 201)
         assert durable(store)
     assert kept.startswith("stepwarden.sqlite.newer-") == (damage is newer)
     if seen:
         assert (path.parent / kept).read_bytes() == seen
     with open_store(tmp_path) as again:
         assert again.trouble == ""
-        assert again.workers() == {"w": wish()}
+        assert again.workers() == told
         assert aside(tmp_path) == [kept]
 
 

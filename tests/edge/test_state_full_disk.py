@@ -65,7 +65,7 @@ known(store)
 (state / "filler").unlink()
 wait_for(lambda: not store.trouble, what=lambda: store.trouble)
 assert durable(store) and not durable(store).reason
-assert not (home / "run" / "worker-notes.json").exists()
+wait_for(lambda: '"v"' not in (home / "run" / "worker-notes.json").read_text())
 store.close()
 with open_store(home) as store:
     known(store)

@@ -137,7 +137,7 @@ def check(home: Path, noted: int, least: int) -> int:
         assert durable(store)
         names = {p.name for p in (home / "state").iterdir()}
         assert names <= {"stepwarden.sqlite", "stepwarden.sqlite-wal", "stepwarden.sqlite-shm"}
-        notes = {p.name for p in (home / "run").iterdir()} - {"life-notes"}
+        notes = {p.name for p in (home / "run").iterdir()} - {"life-notes", "worker-notes.json"}
         assert notes == set()
         assert len(list((home / "run" / "life-notes").glob("*"))) <= len(lives)
     return version

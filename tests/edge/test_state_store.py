@@ -219,12 +219,10 @@ def test_o_rstr_2_a_stop_holds_though_the_database_is_locked_and_the_daemon_kill
         locker.close()
         wait_for(lambda: store.trouble == "")
         assert durable(store)
-        assert not (tmp_path / "run" / "worker-notes.json").exists()
     with open_store(killed) as after:
         assert after.workers() == {"w": wish(body="stop")}
         assert after.lives() == [life(), life("v.1.abcd", "v")]
         assert durable(after)
-        assert not (killed / "run" / "worker-notes.json").exists()
     with open_store(tmp_path) as again:
         assert again.workers() == {"w": wish(body="stop")}
         assert again.lives() == [life(), life("v.1.abcd", "v")]
@@ -267,6 +265,25 @@ def test_an_old_note_of_a_worker_does_not_undo_what_the_database_has(tmp_path: P
     (tmp_path / "run" / "worker-notes.json").write_text(left.replace(BOOT, OTHER_BOOT))
     with open_store(tmp_path) as again:
         assert again.workers() == {"w": wish(body="new")}
+
+
+def test_workers_are_known_though_the_database_is_damaged_later(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.note_worker(wish("w", body="stop"))
+        store.note_worker(wish("v", body="run"))
+        durable(store)
+        store.note_worker(wish("v", body="stop"))
+        durable(store)
+        store.forget_worker("w")
+        durable(store)
+    for path in (tmp_path / "state").glob("stepwarden.sqlite*"):
+        path.write_bytes(bytes(4096))
+    with open_store(tmp_path) as again:
+        assert again.workers() == {"v": wish("v", body="stop")}
+        assert "damaged" in again.trouble
+        again.forget_worker("v")
+        durable(again)
+        assert not (tmp_path / "run" / "worker-notes.json").exists()
 
 
 def test_unreadable_notes_of_workers_are_kept_aside(tmp_path: Path) -> None:

@@ -80,6 +80,20 @@ def test_o_state_1_a_daemon_starts_over_any_damage_and_doubles_nobody() -> None:
             assert "it was kept as" in ask(daemon, "status").stdout.replace("\n  ", " ")
 
 
+def test_o_rstr_2_a_stop_holds_though_the_database_is_damaged_while_the_daemon_is_down() -> None:
+    with Daemon(WORKER) as daemon:
+        daemon.wait_state("w", "HEALTHY")
+        assert ask(daemon, "stop", "w").returncode == ExitCode.OK
+        path = daemon.directory / "state" / "stepwarden.sqlite"
+        for damage in (nul, a_directory):
+            daemon.kill()
+            wal_into(path)
+            damage(path)
+            daemon.start()
+            assert daemon.wait_state("w", "STOPPED").pid == 0
+        assert ask(daemon, "start", "w").returncode == ExitCode.OK
+
+
 def wal_into(path: Path) -> None:
     """What a kill leaves beside the database goes into it."""
     database = sqlite3.connect(path)

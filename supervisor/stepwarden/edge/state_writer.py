@@ -232,7 +232,8 @@ class StateWriter:
             self._image.give_back(changes)
             raise
         self._journal.written(batch)
-        self._notes.settle()
+        with suppress(OSError):  # the database has it all
+            self._notes.keep()
         if self._old_notes:
             self._old_notes = False
             remove_old_notes(self._directory)

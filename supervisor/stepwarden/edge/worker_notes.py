@@ -1,7 +1,7 @@
-"""What the database could not take of workers, in one file of the runtime directory.
+"""The second copy of what is kept of workers, in one file of the runtime directory.
 
-An operator's stop must hold though the disk is full and the daemon is killed: while the database
-takes nothing, the records of all workers lie here. They go when it has taken them. They do not
+An operator's stop must hold though the disk is full and the daemon is killed, and though the
+database is damaged while no daemon runs: the records of all workers lie here as well. They do not
 outlive a reboot: a full disk that is still full then has lost what was said meanwhile.
 """
 
@@ -33,7 +33,6 @@ class WorkerNotes:
         self._image = image
         self._lock = threading.Lock()
         self._written = ""
-        self._there = True
 
     def read(self, wall: datetime) -> tuple[list[StampedWorker], str]:
         """What an earlier daemon left, and a sentence where it cannot be read."""
@@ -50,21 +49,17 @@ class WorkerNotes:
     def keep(self) -> None:
         """Write down every worker as it is now. OSError where that fails."""
         with self._lock:
-            text = workers_json(self._image.stamped_workers())
-            if text == self._written and self._there:
+            workers = self._image.stamped_workers()
+            text = workers_json(workers)
+            if text == self._written:
                 return
-            self._there = True
+            if not workers:
+                self.path.unlink(missing_ok=True)
+                self._written = text
+                return
             self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_private(self.path, text)
             self._written = text
-
-    def settle(self) -> None:
-        """The database has taken all that was noted before: the file goes, unless more came."""
-        with self._lock:
-            if self._there and not self._image.workers_pending():
-                with suppress(OSError):
-                    self.path.unlink(missing_ok=True)
-                    self._there = False
 
     def _put_aside(self, wall: datetime) -> str:
         aside = free_name(self.path.with_name(self.path.name + _ASIDE), wall)
