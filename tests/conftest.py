@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from pathlib import Path
+
+# Programs that tests start import `support` too; against the built wheel nothing else tells where.
+_TESTS = str(Path(__file__).parent)
+os.environ["PYTHONPATH"] = os.pathsep.join([_TESTS, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 # The tests on a real vLLM run in its environment, which has no Hypothesis.
 with contextlib.suppress(ModuleNotFoundError):
