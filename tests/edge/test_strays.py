@@ -100,6 +100,14 @@ def test_marks_that_no_daemon_of_ours_made_are_none(marked: Marked, other: dict[
     assert marked.found() == []
 
 
+def test_a_life_whose_name_is_a_path_is_none_of_ours(marked: Marked) -> None:
+    """Its pages would be looked for, and taken away in the end, wherever that path leads."""
+    name = f"../{marked.name}"
+    marked.start(marked.marks(**{page.ENV_WORKER: "../w", page.ENV_INCARNATION: name}))
+    table = ProcessTable.scan()
+    assert find_strays({marked.target}, table, anybody, marked.home / "pages") == []
+
+
 @pytest.mark.parametrize("path", ["/etc", "relative", "", "/nowhere/at/all"])
 def test_a_page_directory_that_cannot_be_is_not_believed(marked: Marked, path: str) -> None:
     """It is taken away when the life is over, maybe by root."""

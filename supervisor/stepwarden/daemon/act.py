@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stepwarden.clock import Clock
+from stepwarden.config import ConfigError, WorkerConfig
 from stepwarden.core.action import Action, Spawn
 from stepwarden.core.burying import ALL_GONE, buried
 from stepwarden.core.deadline import clamp_timeout
@@ -212,6 +213,21 @@ class Actor:
     # Ending a life
 
     async def _end_life(self, unit: Unit, ordered_at: float) -> None:
+        """A fault of ours on the way must not leave it half ended for ever."""
+        pause, gone = RETRY_FIRST_SECONDS, ""
+        while not gone:
+            try:
+                gone = await self._end_whole(unit, ordered_at)
+            except Exception as error:
+                text = f"ending it failed, tried again: {type(error).__name__}: {error}"
+                self._note(Event(Kind.BURIAL, text, unit.config.name, unit.state.life))
+                await asyncio.sleep(clamp_timeout(pause) or 0.0)
+                pause = min(2 * pause, RETRY_MAX_SECONDS)
+                ordered_at = self._clock.monotonic()
+        self._buried(unit, frozenset(), gone)
+
+    async def _end_whole(self, unit: Unit, ordered_at: float) -> str:
+        """End all there is of it and confirm that; returns what has become of it, in words."""
         life = unit.life
         if life is not None and await self._stop_starting(life):
             ordered_at = self._clock.monotonic()
@@ -235,7 +251,7 @@ class Actor:
             gone = OUT_OF_REACH if out_of_reach(life) else ALL_GONE
             await self._close_life(unit, life)
         await self._endings.forget_inherited(unit.config.name)
-        self._buried(unit, frozenset(), gone)
+        return gone
 
     async def _stop_starting(self, life: Life) -> bool:
         """A start that still waits is given up; one under way is seen to its end. True: it was."""
@@ -253,13 +269,26 @@ class Actor:
         """
         if life is not None:
             self._watching.end(life)
-        config = unit.config if life is None else life.config or unit.config
-        if config.stop_command is None or self._starter is None:
+        if unit.config.stop_command is None or self._starter is None:
+            return False
+        config = await self._known_config(self._starter, unit, life)
+        if config.stop_command is None:
             return False
         ended = await self._starter.run(config, config.stop_command)
         text = f"stop command {ended.sentence}"
         self._note(Event(Kind.BURIAL, text, unit.config.name, unit.state.life))
         return True
+
+    async def _known_config(self, starter: Starter, unit: Unit, life: Life | None) -> WorkerConfig:
+        """As it was at the start of this life; where that is not known, as it is now."""
+        if life is not None and life.config is not None:
+            return life.config
+        try:
+            return await starter.as_it_is_now(unit.config)
+        except (SpawnFailed, ConfigError) as error:
+            text = f"the stop command may be incomplete: {' '.join(str(error).split())}"
+            self._note(Event(Kind.BURIAL, text, unit.config.name, unit.state.life))
+            return unit.config
 
     async def _close_life(self, unit: Unit, life: Life) -> None:
         unit.dismissed = frozenset()

@@ -179,7 +179,7 @@ class Machine:
         spawn = SpawnRunner(
             self.launcher, reaper, self.cgroup_home, raise_limit(), families.note_log
         )
-        attach = AttachRunner(settings.runtime_dir / "attach", self.sockets.target_for)
+        attach = AttachRunner(settings.runtime_dir / "attach", self.sockets.target_for, self._clock)
         systemd = SystemdRunner(self.host.transient, self._clock)
         unit = UnitRunner(self.host.units, self._clock)
         return Runners({SPAWN: spawn, ATTACH: attach, SYSTEMD: systemd, UNIT: unit})

@@ -10,7 +10,6 @@ waits for it. The pages stay where they are, for a process may be there before i
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -19,12 +18,13 @@ from pathlib import Path
 
 from stepwarden_proto.page import ATTACHED_PAGES, INVITATION
 
+from stepwarden.clock import Clock
 from stepwarden.config import WorkerConfig
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import ATTACH, Runner
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.launcher import SpawnFailed
-from stepwarden.edge.users import Owner, user_of
+from stepwarden.edge.users import Owner, look_up
 
 AWAITED = "waits for its agent: something else starts it"
 
@@ -39,9 +39,10 @@ class AttachRunner(Runner):
 
     kind = ATTACH
 
-    def __init__(self, home: Path, target_for: Callable[[int], str]) -> None:
+    def __init__(self, home: Path, target_for: Callable[[int], str], clock: Clock) -> None:
         self._home = home
         self._target_for = target_for
+        self._clock = clock
 
     def pages_of(self, worker: str) -> Path | None:
         """One directory for all lives of the worker."""
@@ -61,7 +62,7 @@ class AttachRunner(Runner):
     async def resume(self, life: Life, config: WorkerConfig) -> None:
         """Leave the invitation, also anew: the runtime directory may have gone with a daemon."""
         assert config.attach is not None
-        owner = await asyncio.to_thread(user_of, config.attach.expect_user)
+        owner = await look_up(config.attach.expect_user, None, self._clock)
         directory = self._home / life.worker
         target = self._target_for(owner.uid)
         invitation = {

@@ -14,6 +14,9 @@ from stepwarden.edge.reaper import Reaper
 
 UNKNOWN = Exit()
 
+WATCH_AGAIN_SECONDS = 1.0
+"""A main process that cannot be watched, for want of a descriptor, is tried again this often."""
+
 AskExit = Callable[[Life], Awaitable[Exit | None]]
 """Asks the runner of a life how its main process ended."""
 
@@ -55,7 +58,8 @@ class Exits:
         try:
             lives = self._watch.add(main, ended)
         except OSError:
-            return  # no descriptor is left: its pages and beats are all that tells
+            self._start_task(self._watch_later(unit, life))  # no descriptor is left now
+            return
         if not lives:
             self._start_task(self._ended(unit, life, UNKNOWN))
 
@@ -70,6 +74,11 @@ class Exits:
     def close(self) -> None:
         """Let go of descriptors."""
         self._watch.close()
+
+    async def _watch_later(self, unit: Unit, life: Life) -> None:
+        await asyncio.sleep(WATCH_AGAIN_SECONDS)
+        if unit.life is life and life.exit is None:
+            self.watch_main(unit, life)
 
     async def _ended(self, unit: Unit, life: Life, how: Exit) -> None:
         known = await self._ask(life)

@@ -15,6 +15,7 @@ from stepwarden.config import ConfigError, WorkerConfig
 from stepwarden.config.expand import at_start
 from stepwarden.config.settings import ReleaseGate as GateSettings
 from stepwarden.config.settings import ShortCommand
+from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
 from stepwarden.core.policy import AGENT_NONE
@@ -23,6 +24,7 @@ from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import ATTACH, Runner, Runners
 from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.watching import Watching
+from stepwarden.edge.aside import Aside
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.host import this_host
 from stepwarden.edge.launch_spec import without_our_user
@@ -33,10 +35,13 @@ from stepwarden.edge.release_gate import ReleaseGate, wait_released
 from stepwarden.edge.short_command import Ended, RunShort, ShortSpec
 from stepwarden.edge.state_records import LifeRecord
 from stepwarden.edge.state_store import StateStore
-from stepwarden.edge.users import Owner, closed_to, user_of
+from stepwarden.edge.users import Owner, closed_to, look_up
 
 LOOK_AGAIN_SECONDS = 1.0
 """What a start waits for is looked at again this often even where nobody tells of a change."""
+
+READ_SECONDS = 10.0
+"""Files and directories that a start has to read may lie on a file system that hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +96,27 @@ class Starter:
             waited = await self._wait_for_turn(unit, life)
             if await self._going_down():
                 raise SpawnFailed("the host is going down; nothing is started any more")
-            config = life.config = at_start(unit.config, self._around.environ)
+            config = life.config = await self.as_it_is_now(unit.config)
             runner = self._runners.by_kind(life.runner)
             waited |= await self._before(config, life, unit)
             if not life.shut:
                 await self._launch(unit, life, config, runner, waited)
         except (SpawnFailed, ConfigError, OSError, ValueError) as error:
             life.spawn_error = " ".join(str(error).split())
+        except Exception as error:  # else it would wait for ever, without a word
+            life.spawn_error = f"a fault of ours: {type(error).__name__}: {error}"
         life.held = life.held if life.main is None and not life.spawn_error else ""
         self._poke(unit)
+
+    async def as_it_is_now(self, config: WorkerConfig) -> WorkerConfig:
+        """With its env files read and variables replaced. Raises ConfigError, SpawnFailed."""
+        deadline = Deadline.after(self._clock.monotonic(), READ_SECONDS)
+        try:
+            return await Aside(self._clock).call(
+                lambda: at_start(config, self._around.environ), deadline
+            )
+        except OSError as error:  # TimeoutError is one
+            raise SpawnFailed(f"cannot read what its configuration names: {error}") from None
 
     def watch(self, unit: Unit, life: Life, config: WorkerConfig) -> None:
         """Look at a life that runs from outside, as its configuration says."""
@@ -120,8 +137,10 @@ class Starter:
     async def _wait_for_turn(self, unit: Unit, life: Life) -> bool:
         """True where it had to wait, so that its clocks begin later."""
         waited = False
-        if self.nobodys:
-            await asyncio.wait(self.nobodys)
+        if ending := [task for task in self.nobodys if not task.done()]:
+            waited = True
+            self._hold(unit, life, "waits for the end of workers that are not configured any more")
+            await asyncio.wait(ending)
         while reason := self._holds.reason(unit):
             waited = True
             self._hold(unit, life, reason)
@@ -197,7 +216,7 @@ class Starter:
             life.began_at = self._clock.monotonic()
         if await self._going_down():
             raise SpawnFailed("the host is going down; nothing is started any more")
-        owner = await asyncio.to_thread(_owner, config)  # the user database may be far away
+        owner = await self._owner(config)
         if config.policy.agent != AGENT_NONE:
             await self._warn_of_closed_ways(life, owner)
         if life.runner != ATTACH:
@@ -211,17 +230,29 @@ class Starter:
         self._poke(unit)
         await self.write_down(life)
 
+    async def _owner(self, config: WorkerConfig) -> Owner:
+        if config.attach is not None:
+            return await look_up(config.attach.expect_user, None, self._clock)
+        return await look_up(config.run_as.user, config.run_as.group, self._clock)
+
     async def _warn_of_closed_ways(self, life: Life, owner: Owner) -> None:
         """Where the agent of another user cannot come to us, nobody else would say why."""
         target = self._around.target_for(owner.uid)
         if owner.uid == os.geteuid() or not target.startswith("unix:"):
             return
         for place in (Path(target.removeprefix("unix:")).parent, self._around.page_home):
-            closed = await asyncio.to_thread(closed_to, owner, place)
+            closed = await self._closed_to(owner, place)
             if closed:
                 text = f"user {owner.uid} cannot pass {closed}: its agent cannot reach us"
                 self._tell(life, text, Kind.REFUSED)
                 return
+
+    async def _closed_to(self, owner: Owner, place: Path) -> str:
+        deadline = Deadline.after(self._clock.monotonic(), READ_SECONDS)
+        try:
+            return await Aside(self._clock).call(lambda: closed_to(owner, place), deadline)
+        except OSError:  # TimeoutError is one; it cannot be told
+            return ""
 
     async def write_down(self, life: Life) -> None:
         """Note the life for the next daemon. A full or broken disk stops no worker."""
@@ -249,12 +280,6 @@ class Starter:
             page.ENV_PAGE_DIR: str(life.page_dir),
             page.ENV_INTERVAL: f"{config.heartbeat_interval:g}",
         }
-
-
-def _owner(config: WorkerConfig) -> Owner:
-    if config.attach is not None:
-        return user_of(config.attach.expect_user)
-    return user_of(config.run_as.user, config.run_as.group)
 
 
 def record_of(life: Life) -> LifeRecord:

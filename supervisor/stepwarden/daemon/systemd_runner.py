@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from stepwarden.core.deadline import Deadline
 from stepwarden.core.evidence import Exit
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import SYSTEMD, UNIT, Runner, RunnerTrouble
+from stepwarden.edge.aside import Aside
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.dbus_link import BusError
 from stepwarden.edge.launcher import SpawnFailed
@@ -60,7 +60,7 @@ class SystemdRunner(Runner):
         target = None if output.path is None else str(output.path)
         if output.mode == "capture" and output.path is not None:
             target = str(output.path / CURRENT)
-            await asyncio.to_thread(_make_room, output.path)
+            await self._make_room(output.path)
         spec = TransientSpec(
             life.worker,
             life.name,
@@ -77,6 +77,19 @@ class SystemdRunner(Runner):
             config.stop_grace,
         )
         return await self._units.start(spec, START_LIMIT_SECONDS)
+
+    async def _make_room(self, directory: Path) -> None:
+        """systemd makes the file and not its directory, whose file system may hang."""
+        deadline = Deadline.after(self._clock.monotonic(), START_LIMIT_SECONDS)
+        try:
+            await Aside(self._clock).call(
+                lambda: directory.mkdir(mode=0o755, parents=True, exist_ok=True), deadline
+            )
+        except OSError as error:  # TimeoutError is one
+            text = (
+                f"cannot make the directory {directory} for the output: {error.strerror or error}"
+            )
+            raise SpawnFailed(text) from None
 
     async def exit_of(self, life: Life) -> Exit | None:
         """What systemd keeps of it."""
@@ -111,15 +124,6 @@ async def _in_time(exit_of: Awaitable[Exit | None], clock: Clock) -> Exit | None
     with suppress(BusError, TimeoutError):
         return await wait(exit_of, Deadline.after(clock.monotonic(), EXIT_SECONDS), clock)
     return None
-
-
-def _make_room(directory: Path) -> None:
-    """systemd makes the file and not its directory."""
-    try:
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    except OSError as error:
-        text = f"cannot make the directory {directory} for the output: {error.strerror}"
-        raise SpawnFailed(text) from None
 
 
 class UnitRunner(Runner):

@@ -24,7 +24,7 @@ from stepwarden.edge.process_table import Proc, ProcessTable
 from stepwarden.edge.state_records import LifeRecord
 
 _MOST_BYTES = 1 << 20
-_LIFE = re.compile(r"(?P<worker>.+)\.[0-9]+\.[0-9a-f]{8}")
+_LIFE = re.compile(r"(?P<worker>[^/]+)\.[0-9]+\.[0-9a-f]{8}")
 _UNIX = "unix:"
 
 Trusted = Callable[[str, int], bool]

@@ -9,7 +9,13 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from stepwarden.clock import Clock
+from stepwarden.core.deadline import Deadline
+from stepwarden.edge.aside import Aside
 from stepwarden.edge.launcher import SpawnFailed
+
+LOOK_UP_SECONDS = 10.0
+"""A user database that has not answered for so long fails the start that asked it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,15 @@ def user_of(user: str | None, group: str | None = None) -> Owner:
         except KeyError:
             raise SpawnFailed(f"there is no group {group!r} on this host") from None
     return Owner(uid, gid)
+
+
+async def look_up(user: str | None, group: str | None, clock: Clock) -> Owner:
+    """As `user_of`, beside the loop; SpawnFailed also where the user database does not answer."""
+    deadline = Deadline.after(clock.monotonic(), LOOK_UP_SECONDS)
+    try:
+        return await Aside(clock).call(lambda: user_of(user, group), deadline)
+    except OSError as error:  # TimeoutError is one
+        raise SpawnFailed(f"cannot look up user {user!r}: {error}") from None
 
 
 def closed_to(owner: Owner, directory: Path) -> str:

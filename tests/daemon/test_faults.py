@@ -1,0 +1,225 @@
+"""What hangs or fails on the way of a life leaves its worker in no state for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import subprocess
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from stepwarden.clock import SystemClock
+from stepwarden.config import Config, load
+from stepwarden.core.commands import command
+from stepwarden.core.evidence import Exit, ProcessId
+from stepwarden.core.lifecycle import State
+from stepwarden.core.resume import resume
+from stepwarden.core.worker import Outcome, WorkerState
+from stepwarden.daemon import act, exits
+from stepwarden.daemon.act import Actor
+from stepwarden.daemon.assembly import Machine, Reports, make_reports
+from stepwarden.daemon.exits import Exits
+from stepwarden.daemon.life import Life
+from stepwarden.daemon.unit import Unit
+from stepwarden.edge import users
+from stepwarden.edge.exit_watch import ExitWatch
+from stepwarden.edge.page_reader import PageReader
+from stepwarden.edge.process_probe import identify
+from stepwarden.edge.state_records import LifeRecord
+from support.process_world import until
+
+CLOCK = SystemClock()
+FILE = """
+supervisor: {{runtime_dir: {0}, state_dir: {0}}}
+workers:
+  w:
+    agent: none
+    command: [sleep, "600"]
+"""
+
+
+class Loop:
+    """Takes outcomes over, as the verdict loop does."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    def poke(self, unit: Unit | None = None) -> None:
+        """Nobody sleeps here."""
+
+    def apply(self, unit: Unit, outcome: Outcome, now: float) -> None:
+        unit.state = outcome.state
+        for action in outcome.actions:
+            self._actor.take(unit, action, now)
+
+
+class Stage:
+    """One worker with all that acts on it, without the loop that judges."""
+
+    def __init__(self, config: Config) -> None:
+        self.reports: Reports = make_reports(config, CLOCK)
+        self.machine = Machine(config, self.reports, CLOCK)
+        self.unit = self.machine.units["w"]
+        self.loop = Loop(self.machine.actor)
+        self.machine.actor.attach(self.loop, self.machine.starter)
+
+    def begin(self) -> None:
+        now = CLOCK.monotonic()
+        self.loop.apply(self.unit, resume(self.unit.policy, now), now)
+
+    async def end(self) -> None:
+        now = CLOCK.monotonic()
+        self.loop.apply(self.unit, command(self.unit.state, "stop", now), now)
+        await until(lambda: self.unit.state.lifecycle is State.STOPPED)
+        assert self.unit.life is None
+
+    def running(self) -> bool:
+        return self.unit.life is not None and self.unit.life.main is not None
+
+    def failure(self) -> str:
+        return (self.unit.life and self.unit.life.spawn_error) or ""
+
+    def told(self) -> list[str]:
+        return [event.event.sentence for event in self.reports.store.journal.recent(100)]
+
+
+@asynccontextmanager
+async def stage(home: Path) -> AsyncIterator[Stage]:
+    (home / "f.yaml").write_text(FILE.format(home))
+    made = Stage(load(home / "f.yaml"))
+    reaper = made.machine.actor.exits.reaper
+    reaper.start()
+    await made.machine.launcher.start()
+    try:
+        yield made
+    finally:
+        await made.machine.launcher.close()
+        reaper.stop()
+        made.machine.actor.exits.close()
+        made.reports.store.close()
+        made.reports.log_writer.close()
+
+
+def test_an_end_that_fails_after_the_burial_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(act, "RETRY_FIRST_SECONDS", 0.01)
+
+    async def story() -> None:
+        async with stage(tmp_path) as here:
+            forget, failures = here.machine.endings.forget, [RuntimeError("a fault")]
+
+            async def failing(record: LifeRecord) -> None:
+                if failures:
+                    raise failures.pop()
+                await forget(record)
+
+            monkeypatch.setattr(here.machine.endings, "forget", failing)
+            here.begin()
+            await until(here.running)
+            await here.end()
+            assert "ending it failed, tried again: RuntimeError: a fault" in here.told()
+            assert here.reports.store.lives() == []
+
+    asyncio.run(story())
+
+
+def test_a_start_that_fails_by_our_own_fault_is_a_failed_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a worker that is held would be so for ever."""
+
+    def failing(_: Unit) -> str:
+        raise RuntimeError("a fault")
+
+    async def story() -> None:
+        async with stage(tmp_path) as here:
+            monkeypatch.setattr(here.machine.holds, "reason", failing)
+            here.begin()
+            await until(lambda: here.failure() == "a fault of ours: RuntimeError: a fault")
+            await here.end()
+
+    asyncio.run(story())
+
+
+def test_a_user_database_that_hangs_costs_one_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor may the stop of that worker wait for it, or the end of the daemon."""
+    answer = threading.Event()
+    monkeypatch.setattr(users, "LOOK_UP_SECONDS", 0.05)
+
+    async def story() -> None:
+        async with stage(tmp_path) as here:
+            monkeypatch.setattr(users, "user_of", lambda *_: answer.wait())
+            here.begin()
+            await until(lambda: here.failure().startswith("cannot look up user"))
+            await here.end()
+
+    try:
+        asyncio.run(story())
+    finally:
+        answer.set()
+
+
+def test_a_start_that_waits_for_lives_of_nobody_says_so_and_its_clocks_begin_later(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with stage(tmp_path) as here:
+            over = asyncio.Event()
+
+            async def ending() -> None:
+                await over.wait()
+
+            here.machine.starter.nobodys.append(here.machine.tasks.start(ending()))
+            here.begin()
+            life = here.unit.life
+            assert life is not None
+            await until(lambda: "not configured any more" in life.held)
+            over.set()
+            await until(here.running)
+            assert life.held == ""
+            assert life.began_at is not None
+            await here.end()
+
+    asyncio.run(story())
+
+
+def test_a_main_that_could_not_be_watched_is_watched_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an agent nothing else would tell of its end."""
+    add, failures = ExitWatch.add, [OSError(errno.EMFILE, "no descriptor is left")]
+
+    def failing(watch: ExitWatch, process: ProcessId, *rest: object) -> bool:
+        if failures:
+            raise failures.pop()
+        return add(watch, process, *rest)  # type: ignore[arg-type]  # handed on as they came
+
+    async def nothing(_: Life) -> Exit | None:
+        return None
+
+    def ignore(_: Unit) -> None:
+        """Nobody sleeps here."""
+
+    async def story() -> None:
+        (tmp_path / "f.yaml").write_text(FILE.format(tmp_path))
+        unit = Unit(load(tmp_path / "f.yaml").workers["w"], WorkerState("w"))
+        hears = Exits({"w": unit}, nothing, asyncio.get_running_loop().create_task, ignore, CLOCK)
+        with subprocess.Popen(["sleep", "600"]) as process:
+            life = Life("w", 1, "w.1.aa", tmp_path, PageReader(tmp_path, 0))
+            life.main, unit.life = identify(process.pid), life
+            hears.watch_main(unit, life)
+            assert not failures
+            process.kill()
+            await until(lambda: life.exit is not None)
+        hears.close()
+        life.pages.close()
+
+    monkeypatch.setattr(ExitWatch, "add", failing)
+    monkeypatch.setattr(exits, "WATCH_AGAIN_SECONDS", 0.01)
+    asyncio.run(story())
