@@ -247,6 +247,10 @@ class Actor:
             pause = min(2 * pause, RETRY_MAX_SECONDS)
             left = await self._endings.bury(unit, families, 0.0, self._clock.monotonic())
         gone = ALL_GONE
+        if launched and life is not None and life.main is None:
+            # Its start failed or was given up, and may still be under way with whoever was to run
+            # it; only what has been let go of there cannot come up beside the next life.
+            await self._runners.tidy(life.runner, life.unit)
         if life is not None:
             gone = OUT_OF_REACH if out_of_reach(life) else ALL_GONE
             await self._close_life(unit, life)
