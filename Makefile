@@ -25,6 +25,8 @@ WHEEL_FILE = $$(ls dist/stepwarden-*.whl)
 
 FAST := not vllm and not soak and not matrix
 FASTEST := $(FAST) and not systemd
+# Most tests wait for processes; a file at a time in each of so many keeps two cores at work.
+SIDE_BY_SIDE := -n 3 --dist loadfile
 
 .PHONY: help demo test lint format bench soak test-lowest test-matrix test-vllm wheel proto proto-check clean
 
@@ -35,7 +37,7 @@ demo: $(BIN)/.runtime ## a slow worker lives, a frozen one is replaced: in about
 	@$(BIN)/python -m stepwarden.demo
 
 test: $(BIN)/.dev ## the tests, against the built wheel
-	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -m '$(FAST)' $(PYTEST_ARGS)
+	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest $(SIDE_BY_SIDE) -m '$(FAST)' $(PYTEST_ARGS)
 
 lint: $(BIN)/.dev ## ruff and mypy
 	$(BIN)/ruff check .
@@ -50,10 +52,10 @@ bench: $(BIN)/.dev ## measure, and write docs/benchmarks.md
 	$(BIN)/python benchmarks/run.py
 
 soak: $(BIN)/.dev ## the long hunts: torn reads, many events, 200 kills of the daemon (STEPWARDEN_SEED repeats the new ones)
-	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -m soak $(PYTEST_ARGS)
+	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -n 3 -m soak $(PYTEST_ARGS)
 
 test-lowest: $(LOWEST)/.ready ## the fast tests with the lowest versions that we allow
-	STEPWARDEN_TEST_BUILT=1 $(LOWEST)/bin/pytest -p no:cacheprovider -m '$(FASTEST)' $(PYTEST_ARGS)
+	STEPWARDEN_TEST_BUILT=1 $(LOWEST)/bin/pytest $(SIDE_BY_SIDE) -p no:cacheprovider -m '$(FASTEST)' $(PYTEST_ARGS)
 
 test-matrix: $(BIN)/.dev ## the agent beside other versions of protobuf, and of grpcio
 	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -m matrix $(PYTEST_ARGS)
@@ -100,5 +102,5 @@ $(LOWEST)/.ready: $(WHEEL) tools/lowest.py
 	"$$(tools/find_python.sh 3.11)" -m venv $(LOWEST)
 	$(LOWEST)/bin/python tools/lowest.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/constraints.txt \
-		"$(WHEEL_FILE)[daemon,demo]" pytest pytest-timeout hypothesis jsonschema
+		"$(WHEEL_FILE)[daemon,demo]" pytest pytest-timeout pytest-xdist hypothesis jsonschema
 	touch $@

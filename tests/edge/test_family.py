@@ -86,3 +86,16 @@ def test_new_members_are_told_once_main_and_those_of_the_journal_never() -> None
         pids(family, proc(10, 1), proc(11, 10), proc(12, 11))
     pids(family, proc(10, 1), proc(12, 1), proc(13, 12))
     assert told == [{ProcessId(12, 5)}, {ProcessId(13, 5)}]
+
+
+def test_those_gone_for_sure_are_told_once_but_not_the_leader_of_a_living_session() -> None:
+    """By the leader a later daemon knows whose the session is."""
+    gone: list[frozenset[ProcessId]] = []
+    family = Family(MAIN, "x", seen=[ProcessId(99, 5)], on_gone=gone.append)
+    pids(family, proc(10, 1), proc(11, 10), proc(12, 10, 12), proc(13, 12, 12))
+    assert gone == [{ProcessId(99, 5)}]
+    for _ in range(2):
+        pids(family, proc(10, 1), proc(13, 1, 12))  # 11 and the leader 12 have ended
+    assert gone[1:] == [{ProcessId(11, 5)}]
+    pids(family, proc(10, 1))
+    assert gone[2:] == [{ProcessId(12, 5), ProcessId(13, 5)}]

@@ -79,7 +79,7 @@ def _told(state: WorkerState, word: str, now: float, by: str) -> Outcome:
         pids = ", ".join(str(process.pid) for process in sorted(state.leftovers))
         outcome.refusal = f"processes of its last life cannot be killed: {pids}"
         return outcome
-    outcome.note(Kind.OPERATOR, f"{by} says {word}")
+    outcome.note(Kind.OPERATOR, f"{by} says {word}", command=word)
     {"start": _start, "stop": _stop, "restart": _restart}[word](outcome, now, by)
     return outcome
 

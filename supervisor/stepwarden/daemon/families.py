@@ -52,6 +52,9 @@ class Families:
         def note(new: frozenset[ProcessId]) -> None:
             self._store.note_processes(name, new)
 
+        def drop(gone: frozenset[ProcessId]) -> None:
+            self._store.drop_processes(name, gone)
+
         return Family(
             main,
             name,
@@ -61,6 +64,7 @@ class Families:
             cgroup=group_of(cgroup),
             seen=self._store.processes(name),
             on_seen=note,
+            on_gone=drop,
         )
 
     def _barred(self) -> set[int]:

@@ -37,7 +37,7 @@ class Groups:
         for event in outcome.events:
             if event.kind is Kind.TRANSITION and event.to_state == State.DEAD.value:
                 self._died(policy, unit, event, now)
-            elif event.kind is Kind.OPERATOR and not event.sentence.endswith("stop"):
+            elif event.kind is Kind.OPERATOR and event.data.get("command") != "stop":
                 self._states[policy.name] = groups.started_again(self._state(policy))
 
     def name_of(self, worker: str) -> str:

@@ -25,6 +25,7 @@ from stepwarden.daemon.adoption import Stock, TrustedUsers, take_stock, with_str
 from stepwarden.daemon.assembly import Machine, make_reports
 from stepwarden.daemon.endings import KILL_WAIT_SECONDS
 from stepwarden.daemon.leaving import Farewell, farewell
+from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import ATTACH
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.agent_service import Refusal
@@ -202,12 +203,17 @@ class Daemon:
             await asyncio.wait(ending, timeout=left)
 
     def _longest(self, ending: list[Unit]) -> float:
-        """Seconds that the slowest of them may take in all."""
+        """Seconds that the slowest of them may take in all.
+
+        A start under way is seen to its end first; that has what is left of `stop_limit`.
+        """
         graces = [0.0]
         for unit in ending:
             command = unit.config.stop_command
             graces.append(unit.config.stop_grace + (command.timeout if command else 0.0))
-        return max(graces) + 2 * KILL_WAIT_SECONDS
+        needed = max(graces) + 2 * KILL_WAIT_SECONDS
+        starting = any(unit.life is not None and _under_way(unit.life) for unit in ending)
+        return max(needed, self._config.supervisor.stop_limit) if starting else needed
 
     def _tell(self, text: str) -> None:
         self._reports.reporter.note(Event(Kind.DAEMON, text))
@@ -242,6 +248,11 @@ class Daemon:
         text = f"a message was not believed ({refusal.count} times): {refusal.reason}"
         event = Event(Kind.REFUSED, text, refusal.worker, rank=refusal.rank)
         self._reports.reporter.note(event)
+
+
+def _under_way(life: Life) -> bool:
+    """Whether its start can no more be given up and is not over."""
+    return life.launching and life.spawning is not None and not life.spawning.done()
 
 
 def _left(unit: Unit, goodbye: Farewell) -> bool:

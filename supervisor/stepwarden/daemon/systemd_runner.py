@@ -26,6 +26,9 @@ from stepwarden.waiting import wait
 START_LIMIT_SECONDS = 30.0
 """From the order to systemd until the exec is done; much of it is a busy host's."""
 
+REAP_SECONDS = 1.0
+"""So long systemd may take to have reaped what has ended."""
+
 UNIT_START_LIMIT_SECONDS = 300.0
 """A unit of the operator's may notify when it is ready; its own TimeoutStartSec= is tighter."""
 
@@ -92,8 +95,9 @@ class SystemdRunner(Runner):
             raise SpawnFailed(text) from None
 
     async def exit_of(self, life: Life) -> Exit | None:
-        """What systemd keeps of it."""
-        return await _in_time(self._units.exit_of(life.unit), self._clock)
+        """What systemd keeps of it; it may hear of an end a little later than we do."""
+        asked = self._units.exit_within(life.unit, REAP_SECONDS)
+        return await _in_time(asked, self._clock)
 
     async def tidy(self, unit: str) -> None:
         """Have systemd forget the unit; what it does not forget now is tried again later."""

@@ -53,7 +53,8 @@ class Family:
     is none either. `traces`: reads environments and mappings for it; None: a reader of its own.
     `cgroup`: the control group of this incarnation alone. `seen`: whom an earlier daemon of this
     boot saw as members; the living among them are members. `on_seen`: told of each other new
-    member once, on the loop, so that a later daemon may be told.
+    member once, on the loop, so that a later daemon may be told. `on_gone`: told of those that are
+    gone for sure and lead no living session, so that nobody keeps them for ever.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Family:
         cgroup: Cgroup | None = None,
         seen: Iterable[ProcessId] = (),
         on_seen: OnSeen = _forget,
+        on_gone: OnSeen = _forget,
     ) -> None:
         self.main = main
         self.cgroup = cgroup
@@ -76,6 +78,7 @@ class Family:
         self._known: set[ProcessId] = {main, *seen}
         self._told = frozenset(self._known)
         self._on_seen = on_seen
+        self._on_gone = on_gone
         # A dead leader's session can still be told by these, as long as a member lives in it.
         self._leaders = {process.pid: process.start_ticks for process in self._known}
         self._sessions: dict[int, int] = {}  # session: start ticks of its leader
@@ -124,10 +127,14 @@ class Family:
         return frozenset(self._barred()) - {self.main.pid} | {os.getpid()}
 
     def _tell(self) -> None:
-        fresh = self._known - self._told
-        self._told = frozenset(self._known)
+        fresh = frozenset(self._known - self._told)
+        # A dead leader still tells whose its session is, as long as somebody lives in it.
+        gone = frozenset(p for p in self._told - self._known if p.pid not in self._sessions)
+        self._told = (self._told | fresh) - gone
         if fresh:
-            self._on_seen(frozenset(fresh))
+            self._on_seen(fresh)
+        if gone:
+            self._on_gone(gone)
 
     @property
     def populated(self) -> bool:
