@@ -112,7 +112,8 @@ class DaemonBox:
         finally:
             self.run("systemctl", "stop", UNIT)
             self.run("systemctl", "reset-failed", UNIT, check=False)
-            self.run("rm", "-rf", "/var/lib/stepwarden")
+            # The second copies of the state outlive it, as they should.
+            self.run("rm", "-rf", "/var/lib/stepwarden", "/run/stepwarden")
 
     # The daemon
 
