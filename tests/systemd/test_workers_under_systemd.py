@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from support.daemon_box import CONFIG, CREW, UNIT, DaemonBox, daemon_box
@@ -131,6 +132,11 @@ def test_no_other_user_can_read_a_token(box: DaemonBox) -> None:
         assert box.run("ls", "/run/stepwarden/environments").stdout == ""
         assert box.run(*other, "cat", f"/proc/{pid}/environ", check=False).returncode == 1
         assert box.run(*other, "ls", "/var/lib/stepwarden", check=False).returncode == 2
+
+
+def _beats(workers: dict[str, dict[str, Any]]) -> bool:
+    (rank,) = workers["one"]["ranks"]
+    return rank["beat_age_seconds"] is not None and rank["beat_age_seconds"] < 5
 
 
 def test_a_worker_of_another_user_beats(box: DaemonBox) -> None:
