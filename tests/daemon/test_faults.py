@@ -8,11 +8,13 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from stepwarden.clock import SystemClock
 from stepwarden.config import Config, load
+from stepwarden.config.settings import RunAs
 from stepwarden.core.commands import command
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.core.lifecycle import State
@@ -65,6 +67,10 @@ class Stage:
         self.unit = self.machine.units["w"]
         self.loop = Loop(self.machine.actor)
         self.machine.actor.attach(self.loop, self.machine.starter)
+
+    def run_as(self, user: str) -> None:
+        """Only then is the user database asked."""
+        self.unit.config = replace(self.unit.config, run_as=RunAs(user=user))
 
     def begin(self) -> None:
         now = CLOCK.monotonic()
@@ -155,6 +161,7 @@ def test_a_user_database_that_hangs_costs_one_start(
     async def story() -> None:
         async with stage(tmp_path) as here:
             monkeypatch.setattr(users, "user_of", lambda *_: answer.wait())
+            here.run_as("nobody")
             here.begin()
             await until(lambda: here.failure().startswith("cannot look up user"))
             await here.end()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from stepwarden.config import WorkerConfig
@@ -10,7 +12,7 @@ from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import SPAWN, Runner
 from stepwarden.edge.begun import Begun
-from stepwarden.edge.cgroup import Cgroup, make_cgroup
+from stepwarden.edge.cgroup import Cgroup, expect_joins, make_cgroup
 from stepwarden.edge.launcher import Launcher, LaunchSpec, SpawnFailed
 from stepwarden.edge.output_capture import CaptureSpec, open_capture
 from stepwarden.edge.reaper import Reaper
@@ -108,3 +110,9 @@ class SpawnRunner(Runner):
     async def exit_of(self, life: Life) -> Exit | None:
         """What the reaper knows, where it was our child."""
         return None if life.main is None else self._reaper.exit_of(life.main)
+
+    async def before_burial(self, life: Life, config: WorkerConfig) -> None:  # noqa: ARG002
+        """Another life follows as a rule, and joins a control group of its own."""
+        if self._cgroups is not None:
+            with suppress(RuntimeError):  # no thread to be had: it takes a little longer
+                asyncio.get_running_loop().run_in_executor(None, expect_joins, self._cgroups)

@@ -110,6 +110,8 @@ class Starter:
 
     async def as_it_is_now(self, config: WorkerConfig) -> WorkerConfig:
         """With its env files read and variables replaced. Raises ConfigError, SpawnFailed."""
+        if not config.env_files:
+            return at_start(config, self._around.environ)  # there is no file to wait for
         deadline = Deadline.after(self._clock.monotonic(), READ_SECONDS)
         try:
             return await Aside(self._clock).call(
