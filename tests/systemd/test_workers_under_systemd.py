@@ -148,8 +148,8 @@ def test_a_worker_of_another_user_beats(box: DaemonBox) -> None:
         assert box.run("ps", "-o", "user=", str(pid)).stdout.strip() == "nobody"
         box.kill()
         assert box.healthy("one") == {"one": pid}
-        (rank,) = box.workers()["one"]["ranks"]
-        assert rank["beat_age_seconds"] < 5
+        # Its page alone shows that it lives; the first beat may come a moment later.
+        box.until(_beats, "its agent reaches the next daemon too")
 
 
 def test_o_logs_1_output_goes_to_the_journal_of_its_unit(box: DaemonBox) -> None:
