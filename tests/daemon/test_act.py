@@ -11,12 +11,10 @@ from stepwarden.config import load
 from stepwarden.core.commands import command
 from stepwarden.core.lifecycle import State
 from stepwarden.core.resume import resume
-from stepwarden.core.worker import Outcome
 from stepwarden.daemon import act, endings
-from stepwarden.daemon.act import Actor
 from stepwarden.daemon.assembly import Machine, make_reports
-from stepwarden.daemon.unit import Unit
 from stepwarden.edge.burial import bury
+from support.plain_loop import PlainLoop
 from support.process_world import until
 
 CLOCK = SystemClock()
@@ -27,21 +25,6 @@ workers:
     agent: none
     command: [sleep, "600"]
 """
-
-
-class Loop:
-    """Takes outcomes over, as the verdict loop does."""
-
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
-
-    def poke(self, unit: Unit | None = None) -> None:
-        """Nobody sleeps here."""
-
-    def apply(self, unit: Unit, outcome: Outcome, now: float) -> None:
-        unit.state = outcome.state
-        for action in outcome.actions:
-            self._actor.take(unit, action, now)
 
 
 def test_a_burial_that_fails_by_our_own_fault_is_tried_again(
@@ -66,7 +49,7 @@ def test_a_burial_that_fails_by_our_own_fault_is_tried_again(
         reports = make_reports(config, CLOCK)
         machine = Machine(config, reports, CLOCK)
         actor, unit = machine.actor, machine.units["w"]
-        loop = Loop(actor)
+        loop = PlainLoop(actor)
         actor.attach(loop, machine.starter)
         actor.exits.reaper.start()
         await machine.launcher.start()

@@ -19,9 +19,8 @@ from stepwarden.core.commands import command
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.core.lifecycle import State
 from stepwarden.core.resume import resume
-from stepwarden.core.worker import Outcome, WorkerState
+from stepwarden.core.worker import WorkerState
 from stepwarden.daemon import act, exits
-from stepwarden.daemon.act import Actor
 from stepwarden.daemon.assembly import Machine, Reports, make_reports
 from stepwarden.daemon.exits import Exits
 from stepwarden.daemon.life import Life
@@ -31,6 +30,7 @@ from stepwarden.edge.exit_watch import ExitWatch
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_probe import identify
 from stepwarden.edge.state_records import LifeRecord
+from support.plain_loop import PlainLoop
 from support.process_world import until
 
 CLOCK = SystemClock()
@@ -43,21 +43,6 @@ workers:
 """
 
 
-class Loop:
-    """Takes outcomes over, as the verdict loop does."""
-
-    def __init__(self, actor: Actor) -> None:
-        self._actor = actor
-
-    def poke(self, unit: Unit | None = None) -> None:
-        """Nobody sleeps here."""
-
-    def apply(self, unit: Unit, outcome: Outcome, now: float) -> None:
-        unit.state = outcome.state
-        for action in outcome.actions:
-            self._actor.take(unit, action, now)
-
-
 class Stage:
     """One worker with all that acts on it, without the loop that judges."""
 
@@ -65,7 +50,7 @@ class Stage:
         self.reports: Reports = make_reports(config, CLOCK)
         self.machine = Machine(config, self.reports, CLOCK)
         self.unit = self.machine.units["w"]
-        self.loop = Loop(self.machine.actor)
+        self.loop = PlainLoop(self.machine.actor)
         self.machine.actor.attach(self.loop, self.machine.starter)
 
     def run_as(self, user: str) -> None:
