@@ -356,3 +356,15 @@ def test_what_is_noted_after_the_close_is_kept_in_the_runtime_directory(tmp_path
     with open_store(tmp_path) as again:
         assert again.lives() == [life()]
         assert again.workers() == {"w": wish()}
+
+
+def test_second_copies_that_were_taken_away_are_written_again(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        assert note(store, life("w.1.abcd", pid=41))
+        store.note_worker(wish("w"))
+        assert durable(store)
+        wait_for((tmp_path / "run" / "worker-notes.json").exists)
+        shutil.rmtree(tmp_path / "run")
+        store.copy_again()
+        wait_for(lambda: len(notes_of(tmp_path)) == 1)
+        wait_for((tmp_path / "run" / "worker-notes.json").exists)

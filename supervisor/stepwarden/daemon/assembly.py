@@ -32,6 +32,7 @@ from stepwarden.daemon.logs import make_logger
 from stepwarden.daemon.loop import VerdictLoop
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.runners import ATTACH, SPAWN, SYSTEMD, UNIT, Runners
+from stepwarden.daemon.socket_watch import SocketWatch, put_back
 from stepwarden.daemon.sockets import Sockets, targets
 from stepwarden.daemon.spawn_runner import SpawnRunner
 from stepwarden.daemon.starting import Starter, Surroundings
@@ -96,6 +97,7 @@ class Machine:
         now = clock.monotonic()
         self._clock = clock
         self.sockets = Sockets(config)
+        self.runtime_dir = settings.runtime_dir
         self.page_home = make_page_home(settings.runtime_dir)
         self.page_note = settings.state_dir / "page-homes"
         note_page_home(self.page_note, self.page_home)
@@ -162,6 +164,19 @@ class Machine:
         )
         self.admin = AdminServer(self.sockets.admin, self.backend, clock, reports.health.table)
         reports.reporter.attach(self.units, self.admin.publish)
+
+    def watch_sockets(self, agents: AgentServer, reporter: Reporter) -> SocketWatch:
+        """What makes our sockets and directories anew when somebody takes them away."""
+        watch = SocketWatch(
+            [agents.sockets, self.admin.sockets],
+            self.runtime_dir,
+            self.page_home,
+            lambda: put_back(self.units.values(), self.runners, self.store),
+            self._clock,
+            reporter.note,
+        )
+        reporter.ask_for_trouble(lambda: watch.trouble)
+        return watch
 
     def make_agent_server(self, on_refused: Callable[[Refusal], None]) -> AgentServer:
         """What takes the beats."""

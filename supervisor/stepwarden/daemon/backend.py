@@ -101,8 +101,8 @@ class Backend:
         return elapsed(self._reporter.turned_at, self._clock.monotonic())
 
     def trouble(self) -> str:
-        """What is wrong with state and history on disk."""
-        return self._store.trouble
+        """What is wrong with the daemon itself, or its state on disk."""
+        return self._reporter.trouble
 
 
 def _view(unit: Unit, groups: Groups, now: float) -> WorkerView:

@@ -64,6 +64,7 @@ class Daemon:
         self._reports = make_reports(config, clock)
         self._machine = Machine(config, self._reports, clock)
         self._agents = self._machine.make_agent_server(self._on_refused)
+        self._sockets = self._machine.watch_sockets(self._agents, self._reports.reporter)
         self._stop_asked = asyncio.Event()
         self._signal = 0
         self._served = False
@@ -107,6 +108,7 @@ class Daemon:
         # worker that lives is shown as stopped.
         await self._agents.start()
         await machine.admin.start()
+        self._sockets.start()
         machine.backend.closed = ""
         reports.reporter.turned(self._clock.monotonic())
         reports.notifier.ready()
@@ -225,6 +227,7 @@ class Daemon:
 
     async def _close(self) -> None:
         machine, reports = self._machine, self._reports
+        await self._sockets.close()
         await machine.admin.stop()
         await self._agents.stop()
         await machine.launcher.close()

@@ -44,6 +44,7 @@ class Reporter:
         self._serving: Mapping[str, bool] = {}
         self._stale = True
         self._said_trouble = ""
+        self._troubles: list[Callable[[], str]] = [lambda: journal.trouble]
         self._change = asyncio.Event()
         self.turned_at = clock.monotonic()
 
@@ -52,6 +53,15 @@ class Reporter:
         self._units = units
         self._followers = followers
         self._stale = True
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with this daemon itself now, in words for its operator; "" for nothing."""
+        return "; ".join(text for text in (ask() for ask in self._troubles) if text)
+
+    def ask_for_trouble(self, ask: Callable[[], str]) -> None:
+        """Show from now on what `ask` answers beside the other troubles; "": all is well there."""
+        self._troubles.append(ask)
 
     def note(self, event: Event) -> None:
         """One event that no turn brought forth."""
@@ -132,7 +142,7 @@ class Reporter:
         getattr(self._log, level)(event.sentence, kind=event.kind.value, **told)
 
     def _say_trouble(self) -> None:
-        trouble = self._journal.trouble
+        trouble = self.trouble
         if trouble != self._said_trouble:
             self._said_trouble = trouble
             if trouble:

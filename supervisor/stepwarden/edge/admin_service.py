@@ -22,9 +22,10 @@ from stepwarden.core.deadline import Deadline
 from stepwarden.edge.admin_health import health_handlers
 from stepwarden.edge.admin_reflection import enable_reflection
 from stepwarden.edge.aside import Aside
+from stepwarden.edge.bound_servers import BoundServers
 from stepwarden.edge.event_hub import EventHub, Subscription
 from stepwarden.edge.health_table import HealthTable
-from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, UnixTarget, listen
+from stepwarden.edge.listen import LISTEN_OPTIONS, UnixTarget
 from stepwarden.edge.operator_commands import (
     RESTART,
     START,
@@ -106,36 +107,29 @@ class AdminServer:
         clock: Clock,
         health: HealthTable | None = None,
     ) -> None:
-        self._target = target
         self._service = _Service(backend, clock)
         self._health = health
-        self._server: grpc.aio.Server | None = None
-        self._listening: Listening | None = None
+        self.sockets = BoundServers([target], self._make_server)
 
     async def bind(self) -> None:
         """Listen; who connects waits until `start`.
 
         Raises what `listen` raises, and then holds nothing.
         """
+        await self.sockets.bind()
+
+    def _make_server(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=[*SERVER_OPTIONS, *LISTEN_OPTIONS])
         register: Any = rpc.add_SupervisorServiceServicer_to_server
         register(self._service, server)
         if self._health is not None:
             server.add_generic_rpc_handlers((health_handlers(self._health),))
         enable_reflection(server, with_health=self._health is not None)
-        self._server = server
-        try:
-            self._listening = listen(server, self._target)
-        except BaseException:
-            await self.stop()
-            raise
+        return server
 
     async def start(self) -> None:
         """Serve, after `bind` where that has not been called. Raises what `listen` raises."""
-        if self._server is None:
-            await self.bind()
-        assert self._server is not None
-        await self._server.start()
+        await self.sockets.start()
 
     def publish(self, recorded: RecordedEvent) -> None:
         """Hand a new event to all who follow; never waits."""
@@ -144,12 +138,7 @@ class AdminServer:
     async def stop(self) -> None:
         """End followers, give answers under way a moment, stop."""
         self._service.hub.close()
-        if self._server is not None:
-            await self._server.stop(0.3)
-            self._server = None
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
+        await self.sockets.stop(0.3)
 
 
 class _Service(rpc.SupervisorServiceServicer):

@@ -23,7 +23,8 @@ from stepwarden.clock import Clock
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.heartbeat import BeatFacts
 from stepwarden.edge.beat_decoder import BeatDecoder
-from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, Target, listen
+from stepwarden.edge.bound_servers import BoundServers
+from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, Target
 
 SERVICE = "stepwarden.v1.AgentService"
 REPORT_EVERY_SECONDS = 10.0
@@ -94,22 +95,28 @@ class AgentServer:
         on_refused: OnRefused = lambda _: None,
         decoder: BeatDecoder | None = None,
     ) -> None:
-        self._targets = tuple(targets)
         self._admit = admit
         self._on_beat = on_beat
         self._clock = clock
         self._decoder = decoder or BeatDecoder()
         self._reporter = _Reporter(on_refused, clock)
-        self._server: grpc.aio.Server | None = None
+        self.sockets = BoundServers(targets, self._make_server)
         self._streams: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self.listening: list[Listening] = []
+
+    @property
+    def listening(self) -> list[Listening]:
+        """What is bound now, in the order of the targets."""
+        return self.sockets.listening
 
     async def bind(self) -> None:
         """Listen; who connects waits until `start`.
 
         Raises what `listen` raises, and then holds nothing.
         """
+        await self.sockets.bind()
+
+    def _make_server(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=[*SERVER_OPTIONS, *LISTEN_OPTIONS])
         handler = grpc.stream_stream_rpc_method_handler(
             self._attach,
@@ -119,33 +126,19 @@ class AgentServer:
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE, {"Attach": handler}),)
         )
-        self._server = server
-        try:
-            for target in self._targets:
-                self.listening.append(listen(server, target))
-        except BaseException:
-            await self.stop()
-            raise
+        return server
 
     async def start(self) -> None:
         """Serve, after `bind` where that has not been called. Raises what `listen` raises."""
-        if self._server is None:
-            await self.bind()
-        assert self._server is not None
-        await self._server.start()
+        await self.sockets.start()
 
     async def stop(self) -> None:
         """End all streams at once and take the sockets away; agents try again by themselves."""
         self._stopping = True
         for stream in self._streams:
             stream.cancel()
-        if self._server is not None:
-            # Ended by ourselves, the streams leave no line of gRPC's in the engine's log.
-            await self._server.stop(_STOP_SECONDS)
-            self._server = None
-        for listening in self.listening:
-            listening.close()
-        self.listening.clear()
+        # Ended by ourselves, the streams leave no line of gRPC's in the engine's log.
+        await self.sockets.stop(_STOP_SECONDS)
 
     @property
     def refused(self) -> int:

@@ -67,6 +67,7 @@ class EnvironmentFiles:
     def write(self, unit: str, env: Mapping[str, str]) -> Path:
         """Write the environment of a unit; returns the path of the file. Raises OSError."""
         path = self._path(unit)
+        self._folder.mkdir(mode=0o700, exist_ok=True)  # a clean-up may have taken it away
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8", newline="") as file:
             os.fchmod(file.fileno(), 0o600)

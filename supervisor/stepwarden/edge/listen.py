@@ -104,6 +104,20 @@ class Listening:
             return str(TcpTarget(self.target.host, self.port))
         return str(self.target)
 
+    def lost(self) -> bool:
+        """Whether something else, or nothing, has our socket's name now. May block; never raises.
+
+        What cannot be looked at is not lost.
+        """
+        if not isinstance(self.target, UnixTarget) or self._identity is None:
+            return False
+        try:
+            return _identity(self.target.path) != self._identity
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False
+
     def close(self) -> None:
         """After the server has stopped: take the socket's name away. Never raises."""
         if isinstance(self.target, UnixTarget) and self._identity is not None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
+PAGE_HOME_MODE = 0o711
 _MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs"})
 _MOUNT_POINT = 4  # field of /proc/self/mountinfo
 
@@ -41,7 +42,7 @@ def make_page_home(runtime_dir: Path) -> Path:
     can list it.
     """
     home = _home(runtime_dir)
-    home.chmod(0o711)
+    home.chmod(PAGE_HOME_MODE)
     return home
 
 

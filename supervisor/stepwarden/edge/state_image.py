@@ -39,6 +39,11 @@ class StateImage:
             found = sorted(self._lives.values(), key=lambda life: life.noted_at)
         return [life.record for life in found]
 
+    def stamped_lives(self) -> list[StampedLife]:
+        """The same, and when each was noted, in no order."""
+        with self._lock:
+            return list(self._lives.values())
+
     def workers(self) -> dict[str, WorkerRecord]:
         """The newest record of every worker."""
         with self._lock:

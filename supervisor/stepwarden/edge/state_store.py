@@ -159,6 +159,12 @@ class StateStore:
         where = await self._copied(self._copier.submit(self._notes.keep), deadline)
         return Noted(not where, f"{reason}; and {where}" if where else reason)
 
+    def copy_again(self) -> None:
+        """The runtime directory was taken away: write the second copies anew, and wait for none."""
+        for life in self._image.stamped_lives():
+            self._copier.submit(self._mirror.write, life)
+        self._copier.submit(self._notes.keep_again)
+
     # Processes
 
     def note_processes(self, incarnation: str, seen: Collection[ProcessId]) -> None:

@@ -61,6 +61,12 @@ class WorkerNotes:
             write_private(self.path, text)
             self._written = text
 
+    def keep_again(self) -> None:
+        """As `keep`, also where it was written before: the file may be gone."""
+        with self._lock:
+            self._written = ""
+        self.keep()
+
     def _put_aside(self, wall: datetime) -> str:
         aside = free_name(self.path.with_name(self.path.name + _ASIDE), wall)
         try:
