@@ -21,7 +21,7 @@ from stepwarden.edge.health_messages import HealthCheckRequest, HealthCheckRespo
 from stepwarden.edge.health_table import HealthSnapshot, HealthTable
 from stepwarden.edge.listen import UnixTarget
 from stepwarden.edge.operator_commands import CommandWait, LastCommands, outcome, settled
-from stepwarden.edge.views import RankView, WorkerView
+from stepwarden.edge.views import EventFilter, RankView, WorkerView
 from stepwarden.errors import ActionFailedError
 from stepwarden_proto.channel import CLIENT_OPTIONS
 from stepwarden_proto.v1 import supervisor_pb2 as pb
@@ -226,7 +226,7 @@ def test_a_stop_that_came_about_before_the_next_start_is_done() -> None:
     """Both are in the queue when the waiting stop looks: the order of the events tells."""
 
     async def story() -> None:
-        last, told = LastCommands(), event_hub.Subscription("gemma-cpu")
+        last, told = LastCommands(), event_hub.Subscription(EventFilter("gemma-cpu"))
         backend, clock = Backend(), SystemClock()
         backend.publish = told.offer
         waiting = CommandWait("stop", backend.views["gemma-cpu"], last)
@@ -243,7 +243,7 @@ def test_a_stop_that_came_about_before_the_next_start_is_done() -> None:
 
 
 def test_a_stop_is_overtaken_by_a_new_life_whoever_wanted_it() -> None:
-    last, told = LastCommands(), event_hub.Subscription("w")
+    last, told = LastCommands(), event_hub.Subscription(EventFilter("w"))
     waiting = CommandWait("stop", view("HEALTHY", "1"), last)
     assert not waiting.done(view("STOPPING", "1"), told)
     with pytest.raises(ActionFailedError, match="overtaken by a new life; it is STARTING"):

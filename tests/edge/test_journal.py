@@ -13,7 +13,7 @@ from stepwarden.edge import journal as journal_module
 from stepwarden.edge import journal_file, state_writer
 from stepwarden.edge.journal import Journal
 from stepwarden.edge.state_store import StateStore
-from stepwarden.edge.views import RecordedEvent
+from stepwarden.edge.views import EventFilter, RecordedEvent
 from support.state import make_store, open_store
 from support.waiting import wait_for
 
@@ -66,9 +66,9 @@ def test_recent_is_the_newest_oldest_first_and_by_worker(tmp_path: Path) -> None
             add(journal, worker=f"w{n % 3}")
         for flushed in (False, True):
             assert [r.id for r in journal.recent(4)] == [27, 28, 29, 30]
-            assert [r.id for r in journal.recent(2, "w1")] == [26, 29]
+            assert [r.id for r in journal.recent(2, EventFilter("w1"))] == [26, 29]
             assert journal.recent(0) == []
-            assert journal.recent(5, "nobody") == []
+            assert journal.recent(5, EventFilter("nobody")) == []
             assert flushed or journal.flush()
 
 

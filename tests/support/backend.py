@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stepwarden.core.event import Event, Kind
-from stepwarden.edge.views import Explanation, RankView, RecordedEvent, WorkerView
+from stepwarden.edge.views import EventFilter, Explanation, RankView, RecordedEvent, WorkerView
 from stepwarden.errors import ActionFailedError
 
 BUSY = RankView(
@@ -114,9 +114,9 @@ class Backend:
         self.explained.append((name, num_seqs, num_tokens, phase))
         return Explanation(316.0, 1264.0, "300 s + 1 s * 16 seqs = 316 s")
 
-    def recent(self, limit: int, worker: str) -> Sequence[RecordedEvent]:
+    def recent(self, limit: int, wanted: EventFilter) -> Sequence[RecordedEvent]:
         with self._lock:
-            found = [r for r in self.events if not worker or r.event.worker == worker]
+            found = [recorded for recorded in self.events if wanted.wants(recorded)]
         return found[-limit:]
 
     def loop_age(self) -> float:

@@ -142,14 +142,18 @@ class GetWorkerResponse(_message.Message):
     def __init__(self, worker: _Optional[_Union[Worker, _Mapping]] = ...) -> None: ...
 
 class WatchEventsRequest(_message.Message):
-    __slots__ = ("follow", "worker", "limit")
+    __slots__ = ("follow", "worker", "limit", "kinds", "since_unix_seconds")
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
     follow: bool
     worker: str
     limit: int
-    def __init__(self, follow: bool = ..., worker: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    since_unix_seconds: float
+    def __init__(self, follow: bool = ..., worker: _Optional[str] = ..., limit: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., since_unix_seconds: _Optional[float] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("id", "time", "monotonic", "worker", "incarnation", "kind", "from_state", "to_state", "cause", "rank", "sentence", "data_json")

@@ -27,6 +27,7 @@ from stepwarden.errors import (
     StepwardenError,
     UnknownWorkerError,
     UnreachableError,
+    UsageError,
 )
 
 if TYPE_CHECKING:
@@ -247,4 +248,5 @@ _ERRORS: dict[str, Callable[[str], StepwardenError]] = {
     "FAILED_PRECONDITION": ActionFailedError,
     "DEADLINE_EXCEEDED": ActionFailedError,
     "PERMISSION_DENIED": RefusedError,
+    "INVALID_ARGUMENT": UsageError,
 }

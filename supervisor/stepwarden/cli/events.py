@@ -14,8 +14,11 @@ from typing import Any
 from stepwarden.cli.arguments import path as path_argument
 from stepwarden.cli.client import add_connection_arguments, connect, state_directory
 from stepwarden.cli.output import complain
+from stepwarden.cli.since import ACCEPTED, since
 from stepwarden.cli.texts import as_json, message_dict, plain
+from stepwarden.core.event import Kind
 from stepwarden.errors import ExitCode, RefusedError, UnreachableError
+from stepwarden.naming import unknown
 
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 100_000
@@ -26,11 +29,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", action="store_true", help="go on with new events")
     parser.add_argument("--worker", default="", metavar="NAME", help="of this worker only")
     parser.add_argument(
+        "--kind",
+        type=_kinds,
+        action="extend",
+        default=[],
+        metavar="KIND[,KIND]",
+        help=f"of these kinds only: {', '.join(Kind)}",
+    )
+    parser.add_argument(
+        "--since", type=since, default=0.0, metavar="WHEN", help=f"not before: {ACCEPTED}"
+    )
+    parser.add_argument(
         "--limit",
         type=_limit,
-        default=DEFAULT_LIMIT,
         metavar="N",
-        help=f"the newest N past events, 1 to {MAX_LIMIT} (default: %(default)s)",
+        help=f"the newest N past events, 1 to {MAX_LIMIT} (default: {DEFAULT_LIMIT}; with --since"
+        " all of them)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument(
@@ -64,12 +78,23 @@ def run(options: argparse.Namespace) -> ExitCode:
 def _from_daemon(options: argparse.Namespace) -> Iterator[Any]:
     with connect(options) as client:
         request = client.pb.WatchEventsRequest(
-            follow=options.follow, worker=options.worker, limit=options.limit
+            follow=options.follow,
+            worker=options.worker,
+            limit=_most(options),
+            kinds=options.kind,
+            since_unix_seconds=options.since,
         )
         if options.follow:
             # An endless stream has no limit of its own: first see that somebody answers at all.
             client.call("ListWorkers", client.pb.ListWorkersRequest())
         yield from client.stream("WatchEvents", request, endless=options.follow)
+
+
+def _most(options: argparse.Namespace) -> int:
+    """How many past events are shown at most."""
+    if options.limit is not None:
+        return int(options.limit)
+    return MAX_LIMIT if options.since else DEFAULT_LIMIT
 
 
 def _from_disk(options: argparse.Namespace, silent: UnreachableError) -> list[Any]:
@@ -78,10 +103,11 @@ def _from_disk(options: argparse.Namespace, silent: UnreachableError) -> list[An
     if directory is None:
         raise silent
     from stepwarden.edge.state_history import read_history
-    from stepwarden.edge.views import event_message
+    from stepwarden.edge.views import EventFilter, event_message
 
     try:
-        path, found = read_history(directory, options.limit, options.worker)
+        wanted = EventFilter(options.worker, frozenset(options.kind), options.since)
+        path, found = read_history(directory, _most(options), wanted)
     except FileNotFoundError as error:
         raise UnreachableError(f"{silent}; and there is no history in {directory}") from error
     except (OSError, ValueError) as error:
@@ -104,6 +130,14 @@ def text_line(event: Any) -> str:
     rank = f"rank {event.rank}:" if event.rank else ""
     parts = (event.time, event.worker or "-", change, cause, rank, event.sentence)
     return "  ".join(plain(part) for part in parts if part)
+
+
+def _kinds(text: str) -> list[str]:
+    found = text.split(",")
+    for kind in found:
+        if kind not in list(Kind):
+            raise argparse.ArgumentTypeError(unknown("kind", kind, list(Kind)))
+    return found
 
 
 def _limit(text: str) -> int:

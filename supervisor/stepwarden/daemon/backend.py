@@ -21,7 +21,7 @@ from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.watching import probe_answer
 from stepwarden.edge.state_store import StateStore
-from stepwarden.edge.views import Explanation, RankView, RecordedEvent, WorkerView
+from stepwarden.edge.views import EventFilter, Explanation, RankView, RecordedEvent, WorkerView
 from stepwarden.errors import ActionFailedError
 
 
@@ -92,9 +92,9 @@ class Backend:
             text += f"; while {phase}, the startup budget of {policy.startup:g} s stands guard"
         return Explanation(budget.seconds, cap, text)
 
-    def recent(self, limit: int, worker: str) -> Sequence[RecordedEvent]:
-        """The newest events, oldest first."""
-        return self._store.journal.recent(limit, worker)
+    def recent(self, limit: int, wanted: EventFilter) -> Sequence[RecordedEvent]:
+        """The newest events that are `wanted`, oldest first."""
+        return self._store.journal.recent(limit, wanted)
 
     def loop_age(self) -> float:
         """Seconds since the verdict loop last turned."""

@@ -19,6 +19,7 @@ from stepwarden_proto.v1 import supervisor_pb2_grpc as rpc
 from stepwarden import __version__
 from stepwarden.clock import Clock
 from stepwarden.core.deadline import Deadline
+from stepwarden.core.event import Kind
 from stepwarden.edge.admin_health import health_handlers
 from stepwarden.edge.admin_reflection import enable_reflection
 from stepwarden.edge.aside import Aside
@@ -37,6 +38,7 @@ from stepwarden.edge.operator_commands import (
 )
 from stepwarden.edge.output_tail import last_lines
 from stepwarden.edge.views import (
+    EventFilter,
     Explanation,
     RecordedEvent,
     WorkerView,
@@ -87,8 +89,8 @@ class AdminBackend(Protocol):
     ) -> Explanation:
         """What one step of this worker may take."""
 
-    def recent(self, limit: int, worker: str) -> Sequence[RecordedEvent]:
-        """The newest events of one worker, or of all with "", oldest first. Runs in a thread."""
+    def recent(self, limit: int, wanted: EventFilter) -> Sequence[RecordedEvent]:
+        """The newest events that are `wanted`, oldest first. Runs in a thread."""
 
     def loop_age(self) -> float:
         """Seconds since the verdict loop last turned."""
@@ -179,10 +181,11 @@ class _Service(rpc.SupervisorServiceServicer):
             await self._find(request.worker, context)
         if request.follow and self.hub.full:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many followers")
+        wanted = await _wanted(request, context)
         # Subscribed before the past is read: an event between the two is seen twice, not never.
-        with self.hub.subscribe(request.worker) as subscription:
+        with self.hub.subscribe(request.worker, wanted.kinds) as subscription:
             limit = min(request.limit or DEFAULT_PAST_EVENTS, MAX_PAST_EVENTS)
-            past = await asyncio.to_thread(self._backend.recent, limit, request.worker)
+            past = await asyncio.to_thread(self._backend.recent, limit, wanted)
             for recorded in past:
                 yield event_message(recorded)
             if request.follow:
@@ -269,6 +272,16 @@ def _in_list(view: WorkerView) -> pb.Worker:
     except (ValueError, TypeError) as error:
         text = f"what is known of it cannot be shown: {error}"
         return pb.Worker(name=view.name, state=view.state, cause=view.cause, sentence=text)
+
+
+async def _wanted(request: Any, context: Context) -> EventFilter:
+    """The filter that a request describes; a kind that is not one of ours is refused."""
+    kinds = [str(kind) for kind in Kind]
+    for kind in request.kinds:
+        if kind not in kinds:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, unknown("kind", kind, kinds))
+    since = request.since_unix_seconds
+    return EventFilter(request.worker, frozenset(request.kinds), since if since > 0 else 0.0)
 
 
 async def _followed(subscription: Subscription, last: int, context: Context) -> AsyncIterator[Any]:

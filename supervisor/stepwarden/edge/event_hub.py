@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stepwarden.edge.views import RecordedEvent
+from stepwarden.edge.views import EventFilter, RecordedEvent
 
 MAX_FOLLOWERS = 256
 QUEUE_EVENTS = 1000
@@ -15,14 +15,14 @@ QUEUE_EVENTS = 1000
 class Subscription:
     """One follower's queue, bounded; `overrun` once it did not keep up."""
 
-    def __init__(self, worker: str) -> None:
-        self._worker = worker
+    def __init__(self, wanted: EventFilter) -> None:
+        self._wanted = wanted
         self._queue: asyncio.Queue[RecordedEvent | None] = asyncio.Queue(QUEUE_EVENTS)
         self.overrun = False
 
     def offer(self, recorded: RecordedEvent) -> None:
         """Queue an event that this follower asked for."""
-        if self._worker and recorded.event.worker != self._worker:
+        if not self._wanted.wants(recorded):
             return
         try:
             self._queue.put_nowait(recorded)
@@ -64,9 +64,11 @@ class EventHub:
             subscription.offer(recorded)
 
     @contextmanager
-    def subscribe(self, worker: str = "") -> Iterator[Subscription]:
-        """Follow one worker's events, or all with ""."""
-        subscription = Subscription(worker)
+    def subscribe(
+        self, worker: str = "", kinds: frozenset[str] = frozenset()
+    ) -> Iterator[Subscription]:
+        """Follow one worker's events, or all with ""; of some kinds, or all with none."""
+        subscription = Subscription(EventFilter(worker, kinds))
         self._subscriptions.add(subscription)
         try:
             yield subscription

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from stepwarden.core.event import Event
 from stepwarden.edge import journal_file
-from stepwarden.edge.views import RecordedEvent
+from stepwarden.edge.views import EVERYTHING, EventFilter, RecordedEvent
 
 KEEP_EVENTS = 100_000
 """Older events are dropped."""
@@ -74,16 +74,16 @@ class Journal:
         self._wake()
         return recorded
 
-    def recent(self, limit: int, worker: str = "") -> Sequence[RecordedEvent]:
-        """The newest `limit` events of one worker, or of all with "", oldest first.
+    def recent(self, limit: int, wanted: EventFilter = EVERYTHING) -> Sequence[RecordedEvent]:
+        """The newest `limit` events that are `wanted`, oldest first.
 
         Waits for the disk: not for the loop's own thread.
         """
         with self._lock:
-            pending = [r for r in self._pending if not worker or r.event.worker == worker]
+            pending = [recorded for recorded in self._pending if wanted.wants(recorded)]
         kept: list[RecordedEvent] = []
         with suppress(sqlite3.Error, OSError, ValueError):
-            kept = journal_file.read(self._path, limit, worker)
+            kept = journal_file.read(self._path, limit, wanted)
         # What was committed in between is in both.
         unwritten = {recorded.id: recorded for recorded in (*kept, *pending)}
         return [unwritten[key] for key in sorted(unwritten)][-limit:] if limit > 0 else []

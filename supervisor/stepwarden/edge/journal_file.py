@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +14,7 @@ from urllib.parse import quote
 from stepwarden.core.event import Event, Kind
 from stepwarden.edge.state_file import BUSY_SECONDS
 from stepwarden.edge.state_schema import EVENT_COLUMNS
-from stepwarden.edge.views import RecordedEvent, data_json
+from stepwarden.edge.views import EVERYTHING, EventFilter, RecordedEvent, data_json
 
 
 def newest_id(database: sqlite3.Connection) -> int:
@@ -44,19 +45,29 @@ def prune(database: sqlite3.Connection, up_to: int) -> None:
     database.execute("DELETE FROM event WHERE id <= ?", (up_to,))
 
 
-def read(path: Path, limit: int, worker: str) -> list[RecordedEvent]:
+def read(path: Path, limit: int, wanted: EventFilter = EVERYTHING) -> list[RecordedEvent]:
     """The newest events, oldest first, through a connection of its own."""
     address = f"file:{quote(str(path))}?mode=ro"
     with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as database:
-        return select(database, limit, worker)
+        return select(database, limit, wanted)
 
 
-def select(database: sqlite3.Connection, limit: int, worker: str) -> list[RecordedEvent]:
-    """The newest events of one worker, or of all with "", oldest first."""
-    where, values = ("WHERE worker = ?", [worker]) if worker else ("", [])
-    query = f"SELECT {EVENT_COLUMNS} FROM event {where} ORDER BY id DESC LIMIT ?"
-    rows = database.execute(query, [*values, limit]).fetchall()
-    return [_recorded(row) for row in reversed(rows)]
+def select(
+    database: sqlite3.Connection, limit: int, wanted: EventFilter = EVERYTHING
+) -> list[RecordedEvent]:
+    """The newest events that are `wanted`, oldest first."""
+    clauses, values = [], [*wanted.kinds]
+    if wanted.kinds:
+        clauses.append(f"kind IN ({', '.join('?' * len(wanted.kinds))})")
+    if wanted.worker:
+        clauses.append("worker = ?")
+        values.append(wanted.worker)
+    where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
+    query = f"SELECT {EVENT_COLUMNS} FROM event {where} ORDER BY id DESC"
+    with closing(database.execute(query, values)) as rows:
+        young = (row for row in rows if wanted.young_enough(row[1]))
+        found = list(islice(young, max(limit, 0)))
+    return [_recorded(row) for row in reversed(found)]
 
 
 def _row(recorded: RecordedEvent) -> tuple[Any, ...]:

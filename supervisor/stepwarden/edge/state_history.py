@@ -8,13 +8,13 @@ from pathlib import Path
 
 from stepwarden.edge import journal_file, state_file
 from stepwarden.edge.state_copy import open_unchanged
-from stepwarden.edge.views import RecordedEvent
+from stepwarden.edge.views import EVERYTHING, EventFilter, RecordedEvent
 
 
 def read_history(
-    directory: Path, limit: int, worker: str = ""
+    directory: Path, limit: int, wanted: EventFilter = EVERYTHING
 ) -> tuple[Path, Sequence[RecordedEvent]]:
-    """Its file, and the newest events of one worker, or of all with "", oldest first.
+    """Its file, and the newest events that are `wanted`, oldest first.
 
     FileNotFoundError where there is none; OSError or ValueError, with the path in its text, where
     it cannot be read.
@@ -23,7 +23,7 @@ def read_history(
     try:
         os.lstat(path)
         with open_unchanged(path) as database:
-            return path, journal_file.select(database, limit, worker)
+            return path, journal_file.select(database, limit, wanted)
     except FileNotFoundError:
         raise
     except OSError as error:

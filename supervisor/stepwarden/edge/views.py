@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from stepwarden_proto.v1 import supervisor_pb2 as pb
@@ -108,6 +109,38 @@ class RecordedEvent:
     time: str
     monotonic: float
     event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events are asked for. "", no kinds, 0.0: of all workers, of every kind, of any time.
+
+    `since` is wall time in seconds since 1970, for people: clocks are set, so nothing is skipped
+    on the strength of the order of times.
+    """
+
+    worker: str = ""
+    kinds: frozenset[str] = frozenset()
+    since: float = 0.0
+
+    def wants(self, recorded: RecordedEvent) -> bool:
+        """True where such an event was asked for."""
+        event = recorded.event
+        mine = self.worker in ("", event.worker)
+        of_kind = not self.kinds or str(event.kind) in self.kinds
+        return mine and of_kind and self.young_enough(recorded.time)
+
+    def young_enough(self, time: str) -> bool:
+        """`time`, in RFC 3339, is not before `since`; so is one that cannot be read."""
+        if not self.since:
+            return True
+        try:
+            return datetime.fromisoformat(time).timestamp() >= self.since
+        except (ValueError, OverflowError, OSError):
+            return True
+
+
+EVERYTHING = EventFilter()
 
 
 def data_json(event: Event) -> str:
