@@ -30,6 +30,8 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
         on_exit=section.on_exit,
         runner=section.runner,
         stop_limit=section.stop_limit,
+        reload_watch=section.reload.watch,
+        reload_interval=section.reload.interval,
     )
     for name in ("agent_socket", "admin_socket"):
         said = getattr(section, name) is not None

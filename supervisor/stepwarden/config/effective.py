@@ -82,6 +82,7 @@ def _supervisor(settings: SupervisorSettings) -> dict[str, Any]:
         runner=settings.runner,
         stop_limit=settings.stop_limit,
         health={"listen": list(settings.health_listen)},
+        reload={"watch": settings.reload_watch, "interval": settings.reload_interval},
         log={"format": settings.log_format, "level": settings.log_level},
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from stepwarden.config.build import WorkerBuilder
@@ -15,7 +16,7 @@ from stepwarden.config.host_checks import HostChecks
 from stepwarden.config.nodes import compose
 from stepwarden.config.problems import ERROR, WARNING, ConfigError
 from stepwarden.config.settings import Config
-from stepwarden.config.source import read_text
+from stepwarden.config.source import read_source
 from stepwarden.config.texts import TextsOfWorkers
 from stepwarden.config.units import AskUnits
 from stepwarden.config.validate import validate
@@ -34,9 +35,14 @@ def load_file(
 
     Raises ConfigError with every problem of the file.
     """
-    text = read_text(path)
+    source = read_source(path)
     own = os.environ if environment is None else environment
-    return load_text(text, path, own, on_this_host, ask_units)
+    try:
+        config = load_text(source.text, path, own, on_this_host, ask_units)
+    except ConfigError as error:
+        error.identity = source.identity
+        raise
+    return replace(config, identity=source.identity)
 
 
 def load_text(

@@ -63,6 +63,18 @@ class LogSection(Section):
     )
 
 
+class ReloadSection(Section):
+    """When the file is read again, besides SIGHUP and `stepwarden reload`."""
+
+    watch: Annotated[bool, Flag()] = Field(
+        default=True, description="Read the file again whenever it holds something else."
+    )
+    interval: Annotated[float, Duration(SHORTEST, MINUTE)] = Field(
+        default=1.0,
+        description="How often it is looked at. A change counts once two looks found the same.",
+    )
+
+
 class SupervisorSection(Section):
     """The daemon itself."""
 
@@ -105,6 +117,7 @@ class SupervisorSection(Section):
         " period of its pod. `check` warns of stops that take longer.",
     )
     health: HealthSection = HealthSection()
+    reload: ReloadSection = ReloadSection()
     log: LogSection = LogSection()
 
 

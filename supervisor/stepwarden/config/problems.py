@@ -54,13 +54,17 @@ class Problem:
 
 
 class ConfigError(StepwardenError):
-    """The file cannot be used. `problems` holds every error and warning that was found."""
+    """The file cannot be used. `problems` holds every error and warning that was found.
+
+    `identity` is that of the bytes that were read; "" where none could be.
+    """
 
     exit_code = ExitCode.CONFIG
     prefix = ""  # each line begins with the file, for editors that jump there
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
+        self.identity = ""
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
 

@@ -17,6 +17,7 @@ _PLACES = (
     ("Top level", "", ""),
     ("supervisor", "SupervisorSection", ""),
     ("supervisor.health", "HealthSection", ""),
+    ("supervisor.reload", "ReloadSection", ""),
     ("supervisor.log", "LogSection", ""),
     ("backends.NAME", "BackendSection", ""),
     ("step: of a backend or a worker", "StepSection", ""),

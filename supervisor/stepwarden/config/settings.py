@@ -43,6 +43,8 @@ class SupervisorSettings:
     on_exit: str = "auto"
     runner: str = "auto"
     stop_limit: float = 90.0
+    reload_watch: bool = True
+    reload_interval: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,7 @@ class Config:
     """A file that can be used. `warnings` are worth reading; none of them prevents a start.
 
     `plain_worker` has no name and no command: what a worker gets that says nothing itself.
+    `identity` tells the bytes of the file from any others; "" where there was no file.
     """
 
     path: Path
@@ -241,3 +244,4 @@ class Config:
     groups: dict[str, GroupConfig] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
     plain_worker: WorkerConfig = WorkerConfig("", WorkerPolicy(""))
+    identity: str = field(default="", compare=False)

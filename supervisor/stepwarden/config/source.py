@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
+from dataclasses import dataclass
 from pathlib import Path
 
 from stepwarden.config.problems import ConfigError, Problem
+from stepwarden.plain_file import NotRegularError, identity, read_regular
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """A file with thousands of workers stays far below this."""
@@ -17,9 +17,33 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _NOT_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a file held when it was read. `identity` tells its bytes from any others."""
+
+    text: str
+    identity: str
+
+
 def read_text(path: Path) -> str:
     """The file's text without a byte order mark. Raises ConfigError with one line."""
+    return read_source(path).text
+
+
+def read_source(path: Path) -> Source:
+    """The same with the identity of the file's bytes, which a ConfigError carries too."""
     data = _read_bytes(path)
+    known = identity(data)
+    try:
+        return Source(_decoded(data, path), known)
+    except ConfigError as error:
+        error.identity = known
+        raise
+
+
+def _decoded(data: bytes, path: Path) -> str:
+    if len(data) > MAX_FILE_BYTES:
+        raise _refusal(path, f"is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB")
     if data.startswith(_UTF16_MARKS):
         raise _refusal(path, "the file is UTF-16; only UTF-8 is accepted", 1, 1)
     data = data.removeprefix(_BOM)
@@ -39,24 +63,13 @@ def read_text(path: Path) -> str:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        # A FIFO or a device must be recognised, never waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        return read_regular(path, MAX_FILE_BYTES)
+    except NotRegularError as error:
+        raise _refusal(path, str(error)) from None
     except OSError as error:
         raise _refusal(path, f"cannot be opened: {error.strerror}") from None
     except ValueError:
         raise _refusal(path, "is not a file name: it holds a NUL character") from None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _refusal(path, "is not a regular file")
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise _refusal(path, f"cannot be read: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
-    if len(data) > MAX_FILE_BYTES:
-        raise _refusal(path, f"is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB")
-    return data
 
 
 def _place(before: str) -> tuple[int, int]:
