@@ -6,22 +6,14 @@ import asyncio
 import errno
 import subprocess
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from stepwarden.clock import SystemClock
-from stepwarden.config import Config, load
-from stepwarden.config.settings import RunAs
-from stepwarden.core.commands import command
+from stepwarden.config import load
 from stepwarden.core.evidence import Exit, ProcessId
-from stepwarden.core.lifecycle import State
-from stepwarden.core.resume import resume
 from stepwarden.core.worker import WorkerState
 from stepwarden.daemon import act, exits
-from stepwarden.daemon.assembly import Machine, Reports, make_reports
 from stepwarden.daemon.exits import Exits
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.unit import Unit
@@ -30,68 +22,10 @@ from stepwarden.edge.exit_watch import ExitWatch
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_probe import identify
 from stepwarden.edge.state_records import LifeRecord
-from support.plain_loop import PlainLoop
+from support.one_worker import FILE, stage
 from support.process_world import until
 
 CLOCK = SystemClock()
-FILE = """
-supervisor: {{runtime_dir: {0}, state_dir: {0}}}
-workers:
-  w:
-    agent: none
-    command: [sleep, "600"]
-"""
-
-
-class Stage:
-    """One worker with all that acts on it, without the loop that judges."""
-
-    def __init__(self, config: Config) -> None:
-        self.reports: Reports = make_reports(config, CLOCK)
-        self.machine = Machine(config, self.reports, CLOCK)
-        self.unit = self.machine.units["w"]
-        self.loop = PlainLoop(self.machine.actor)
-        self.machine.actor.attach(self.loop, self.machine.starter)
-
-    def run_as(self, user: str) -> None:
-        """Only then is the user database asked."""
-        self.unit.config = replace(self.unit.config, run_as=RunAs(user=user))
-
-    def begin(self) -> None:
-        now = CLOCK.monotonic()
-        self.loop.apply(self.unit, resume(self.unit.policy, now), now)
-
-    async def end(self) -> None:
-        now = CLOCK.monotonic()
-        self.loop.apply(self.unit, command(self.unit.state, "stop", now), now)
-        await until(lambda: self.unit.state.lifecycle is State.STOPPED)
-        assert self.unit.life is None
-
-    def running(self) -> bool:
-        return self.unit.life is not None and self.unit.life.main is not None
-
-    def failure(self) -> str:
-        return (self.unit.life and self.unit.life.spawn_error) or ""
-
-    def told(self) -> list[str]:
-        return [event.event.sentence for event in self.reports.store.journal.recent(100)]
-
-
-@asynccontextmanager
-async def stage(home: Path) -> AsyncIterator[Stage]:
-    (home / "f.yaml").write_text(FILE.format(home))
-    made = Stage(load(home / "f.yaml"))
-    reaper = made.machine.actor.exits.reaper
-    reaper.start()
-    await made.machine.launcher.start()
-    try:
-        yield made
-    finally:
-        await made.machine.launcher.close()
-        reaper.stop()
-        made.machine.actor.exits.close()
-        made.reports.store.close()
-        made.reports.log_writer.close()
 
 
 def test_an_end_that_fails_after_the_burial_is_tried_again(

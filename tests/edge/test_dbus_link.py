@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -14,73 +13,11 @@ from jeepney import Message, Parser, new_error, new_method_return, new_signal
 from stepwarden.clock import SystemClock
 from stepwarden.edge.dbus_link import BusRefused, BusUnavailable
 from stepwarden.edge.systemd_bus import DONE, LATE, OVER, NoSuchUnit, SystemdBus
+from support.fake_bus import Answer, answering, authenticate, listening, polite, silent
 
-Answer = Callable[[Message], list[Message]]
 JOB = "/org/freedesktop/systemd1/job/7"
 MANAGER = Address("/org/freedesktop/systemd1", interface="org.freedesktop.systemd1.Manager")
 UNKNOWN_OBJECT = "org.freedesktop.DBus.Error.UnknownObject"
-
-
-def polite(answer: Answer) -> Answer:
-    """Says hello and takes matches; everything else is for `answer`."""
-
-    def respond(message: Message) -> list[Message]:
-        member = message.header.fields[3]
-        if member == "Hello":
-            return [new_method_return(message, "s", (":1.7",))]
-        return [new_method_return(message)] if member == "AddMatch" else answer(message)
-
-    return respond
-
-
-def silent(_: Message) -> list[Message]:
-    return []
-
-
-async def authenticate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    assert (await reader.readline()).startswith(b"\0AUTH EXTERNAL ")
-    writer.write(b"OK 0123456789abcdef0123456789abcdef\r\n")
-    assert await reader.readline() == b"BEGIN\r\n"
-
-
-@asynccontextmanager
-async def listening(
-    folder: Path,
-    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-) -> AsyncIterator[SystemdBus]:
-    """A bus whose other side is `serve`."""
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await serve(reader, writer)
-        finally:
-            writer.close()
-
-    server = await asyncio.start_unix_server(connected, folder / "bus")
-    bus = SystemdBus(f"unix:path={folder}/bus")
-    try:
-        yield bus
-    finally:
-        bus.close()
-        server.close()
-
-
-def answering(
-    answer: Answer,
-) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """A bus that gives these messages for each that comes."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await authenticate(reader, writer)
-        parser, serial = Parser(), 0
-        while data := await reader.read(4096):
-            parser.add_data(data)
-            while (message := parser.get_next_message()) is not None:
-                for reply in polite(answer)(message):
-                    serial += 1
-                    writer.write(reply.serialise(serial))
-
-    return serve
 
 
 def job_removed(result: str) -> Message:

@@ -6,12 +6,10 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from stepwarden.clock import Clock
-from stepwarden.config import ConfigError, WorkerConfig
 from stepwarden.core.action import Action, Spawn
 from stepwarden.core.burying import ALL_GONE, buried
 from stepwarden.core.deadline import clamp_timeout
@@ -19,7 +17,8 @@ from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
 from stepwarden.core.lifecycle import State
 from stepwarden.core.worker import Outcome
-from stepwarden.daemon.attached import OUT_OF_REACH, out_of_reach
+from stepwarden.daemon.attached import out_of_reach
+from stepwarden.daemon.end_of_life import EndOfLife
 from stepwarden.daemon.endings import Endings
 from stepwarden.daemon.exits import Exits
 from stepwarden.daemon.families import Families
@@ -32,14 +31,13 @@ from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.watching import Watching
 from stepwarden.edge.agent_service import Admission
 from stepwarden.edge.begun import Begun
-from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.state_records import LifeRecord
 
 RETRY_FIRST_SECONDS = 1.0
 RETRY_MAX_SECONDS = 30.0
-"""What cannot be killed is tried again, at first often and then this often."""
+"""An ending that failed by a fault, of ours or of systemd, goes on again after so long."""
 
 
 class LoopPort(Protocol):
@@ -94,7 +92,7 @@ class Actor:
         if isinstance(action, Spawn):
             self._begin_life(unit, action.incarnation, now)
         else:
-            self._tasks.start(self._end_life(unit, self._clock.monotonic()))
+            self._tasks.start(self._end_life(unit))
 
     def watch(self, process: ProcessId) -> bool:
         """Hear of the end of a process; False where it has ended already. May raise OSError."""
@@ -212,87 +210,34 @@ class Actor:
 
     # Ending a life
 
-    async def _end_life(self, unit: Unit, ordered_at: float) -> None:
+    async def _end_life(self, unit: Unit) -> None:
         """A fault of ours on the way must not leave it half ended for ever."""
-        pause, gone = RETRY_FIRST_SECONDS, ""
-        while not gone:
+        assert self._starter is not None
+        ending = EndOfLife(
+            unit,
+            self._starter,
+            self._runners,
+            self._endings,
+            self._watching,
+            self._clock,
+            self._note,
+            lambda left: self._buried(unit, left),
+            lambda life: self._close_life(unit, life),
+        )
+        pause, said = RETRY_FIRST_SECONDS, ""
+        while True:
             try:
-                gone = await self._end_whole(unit, ordered_at)
+                await ending.run()
+                break
             except Exception as error:
                 text = f"ending it failed, tried again: {type(error).__name__}: {error}"
-                self._note(Event(Kind.BURIAL, text, unit.config.name, unit.state.life))
+                if text != said:
+                    self._note(Event(Kind.BURIAL, text, unit.config.name, unit.state.life))
+                said = text
                 await asyncio.sleep(clamp_timeout(pause) or 0.0)
                 pause = min(2 * pause, RETRY_MAX_SECONDS)
-                ordered_at = self._clock.monotonic()
-        self._buried(unit, frozenset(), gone)
-
-    async def _end_whole(self, unit: Unit, ordered_at: float) -> str:
-        """End all there is of it and confirm that; returns what has become of it, in words."""
-        life = unit.life
-        if life is not None and await self._stop_starting(life):
-            ordered_at = self._clock.monotonic()
-        launched = life is not None and life.launching
-        ran = launched or bool(self._endings.inherited(unit.config.name))
-        if ran and await self._stop_by_command(unit, life):
-            ordered_at = self._clock.monotonic()  # its tree is another now
-        if launched and life is not None:
-            with suppress(SpawnFailed):
-                await self._runners.by_kind(life.runner).before_burial(life, unit.config)
-        families = self._endings.families(unit)
-        left = await self._endings.bury(unit, families, unit.config.stop_grace, ordered_at)
-        pause = RETRY_FIRST_SECONDS
-        while left:
-            self._buried(unit, left)
-            await asyncio.sleep(clamp_timeout(pause) or 0.0)
-            pause = min(2 * pause, RETRY_MAX_SECONDS)
-            left = await self._endings.bury(unit, families, 0.0, self._clock.monotonic())
-        gone = ALL_GONE
-        if launched and life is not None and life.main is None:
-            # Its start failed or was given up, and may still be under way with whoever was to run
-            # it; only what has been let go of there cannot come up beside the next life.
-            await self._runners.tidy(life.runner, life.unit)
-        if life is not None:
-            gone = OUT_OF_REACH if out_of_reach(life) else ALL_GONE
-            await self._close_life(unit, life)
-        await self._endings.forget_inherited(unit.config.name)
-        return gone
-
-    async def _stop_starting(self, life: Life) -> bool:
-        """A start that still waits is given up; one under way is seen to its end. True: it was."""
-        if life.spawning is None or life.spawning.done():
-            return False
-        if not life.launching:
-            life.spawning.cancel()
-        await asyncio.wait({life.spawning})
-        return True
-
-    async def _stop_by_command(self, unit: Unit, life: Life | None) -> bool:
-        """The operator's own stop command, within its limit; also for what was left behind.
-
-        False where there is none.
-        """
-        if life is not None:
-            self._watching.end(life)
-        if unit.config.stop_command is None or self._starter is None:
-            return False
-        config = await self._known_config(self._starter, unit, life)
-        if config.stop_command is None:
-            return False
-        ended = await self._starter.run(config, config.stop_command)
-        text = f"stop command {ended.sentence}"
-        self._note(Event(Kind.BURIAL, text, unit.config.name, unit.state.life))
-        return True
-
-    async def _known_config(self, starter: Starter, unit: Unit, life: Life | None) -> WorkerConfig:
-        """As it was at the start of this life; where that is not known, as it is now."""
-        if life is not None and life.config is not None:
-            return life.config
-        try:
-            return await starter.as_it_is_now(unit.config)
-        except (SpawnFailed, ConfigError) as error:
-            text = f"the stop command may be incomplete: {' '.join(str(error).split())}"
-            self._note(Event(Kind.BURIAL, text, unit.config.name, unit.state.life))
-            return unit.config
+                ending.ordered_anew()
+        self._buried(unit, frozenset(), ending.gone)
 
     async def _close_life(self, unit: Unit, life: Life) -> None:
         unit.dismissed = frozenset()
