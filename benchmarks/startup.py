@@ -1,4 +1,4 @@
-"""How long `run` takes until it serves, and `status` until it has printed."""
+"""How long `run` takes until it serves, and `status` and `--help` until they have printed."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ def measure(scratch: Path) -> list[Result]:
         with daemon(folder, BODY):
             starts.append(time.monotonic() - began)
             if number == ROUNDS - 1:
-                asked = [_status(folder) for _ in range(ROUNDS)]
+                config = str(folder / "stepwarden.yaml")
+                asked = [_command("status", "--config", config) for _ in range(ROUNDS)]
+                helped = [_command("--help") for _ in range(ROUNDS)]
     return [
         ratio("start", f"`run` to ready, median of {ROUNDS}", median(starts), 1.0, "s"),
-        ratio("start", f"`status`, median of {ROUNDS}", median(asked), 0.3, "s"),
+        ratio("start", f"`status`, median of {ROUNDS}", median(asked), 0.25, "s"),
+        ratio("start", f"`--help`, median of {ROUNDS}", median(helped), 0.15, "s"),
     ]
 
 
-def _status(folder: Path) -> float:
-    command = [sys.executable, "-m", "stepwarden", "status"]
-    command += ["--config", str(folder / "stepwarden.yaml")]
+def _command(*words: str) -> float:
+    command = [sys.executable, "-m", "stepwarden", *words]
     began = time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.monotonic() - began

@@ -11,7 +11,25 @@
         run_the_model()
 """
 
-from stepwarden_agent.agent import Agent
-from stepwarden_agent.leases import Lease
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepwarden_agent.agent import Agent
+    from stepwarden_agent.leases import Lease
 
 __all__ = ["Agent", "Lease"]
+
+
+def __getattr__(name: str) -> object:
+    # Loaded when asked for: the command line uses the wire client below this package alone.
+    if name == "Agent":
+        from stepwarden_agent.agent import Agent
+
+        return Agent
+    if name == "Lease":
+        from stepwarden_agent.leases import Lease
+
+        return Lease
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

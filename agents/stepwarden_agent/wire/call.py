@@ -18,6 +18,16 @@ MAX_QUIET_BYTES: Final = 256 * 1024
 
 MAX_TEXT: Final = 300
 
+
+class Limits(NamedTuple):
+    """What a caller takes: bytes of one message, and characters of the text of a status."""
+
+    message_bytes: int = MAX_MESSAGE_BYTES
+    text: int = MAX_TEXT
+
+
+OF_THE_AGENT: Final = Limits()
+
 _STATUS_TEXT = """
     OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS
     PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED
@@ -37,15 +47,25 @@ class Call:
     """A call of `path`; begin it when the connection is `ready`.
 
     `metadata` is sent with it, its values kept secret. Raises ValueError where they cannot be sent.
+    `trailers` is what the peer sent with the end of the call.
     """
 
-    def __init__(self, path: str, authority: str, metadata: Sequence[Header]) -> None:
+    def __init__(
+        self,
+        path: str,
+        authority: str,
+        metadata: Sequence[Header],
+        limits: Limits = OF_THE_AGENT,
+    ) -> None:
         self._connection = Connection()
         self._block = _header_block(path, authority, metadata)
         self._buffer = bytearray()
         self._quiet_bytes = 0
         self._answered = False
+        self._limits = limits
+        self._most_quiet = max(MAX_QUIET_BYTES, 2 * limits.message_bytes)
         self.end: End | None = None
+        self.trailers: dict[str, str] = {}
 
     @property
     def ready(self) -> bool:
@@ -93,7 +113,7 @@ class Call:
                 return messages
         if self._connection.broken:
             self._finish("UNAVAILABLE", self._connection.broken)
-        elif self._quiet_bytes > MAX_QUIET_BYTES:
+        elif self._quiet_bytes > self._most_quiet:
             self._finish("RESOURCE_EXHAUSTED", "the peer sends and sends and says nothing")
         return messages
 
@@ -101,7 +121,7 @@ class Call:
         buffer = self._buffer
         while len(buffer) >= 5 and self.end is None:
             size = int.from_bytes(buffer[1:5], "big")
-            if buffer[0] or size > MAX_MESSAGE_BYTES or not self._answered:
+            if buffer[0] or size > self._limits.message_bytes or not self._answered:
                 self._finish("INTERNAL", "something that is no message of gRPC")
             elif len(buffer) < 5 + size:
                 return
@@ -113,7 +133,8 @@ class Call:
     def _take_headers(self, headers: list[Header], last: bool) -> None:
         found = dict(headers)
         if "grpc-status" in found:
-            self._finish(*_read_status(found))
+            self.trailers = found
+            self._finish(*_read_status(found, self._limits.text))
         elif last or self._answered or not found.get(":status", "").startswith("1"):
             self._check_answer(found)
 
@@ -151,10 +172,10 @@ def _header_block(path: str, authority: str, metadata: Sequence[Header]) -> byte
     return block
 
 
-def _read_status(found: dict[str, str]) -> tuple[str, str]:
+def _read_status(found: dict[str, str], most: int) -> tuple[str, str]:
     code = found["grpc-status"]
     known = code.isascii() and code.isdigit() and len(code) < 3 and int(code) < len(_STATUS_NAMES)
-    text = unquote(found.get("grpc-message", "")[: 3 * MAX_TEXT])
+    text = unquote(found.get("grpc-message", "")[: 3 * most])
     # A text for one line of a log, whatever came.
-    text = "".join(letter if letter.isprintable() else " " for letter in text)[:MAX_TEXT]
+    text = "".join(letter if letter.isprintable() else " " for letter in text)[:most]
     return (_STATUS_NAMES[int(code)] if known else "UNKNOWN"), text

@@ -11,10 +11,10 @@ import math
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepwarden_proto.channel import STATE_METADATA_KEY
 
@@ -30,18 +30,13 @@ from stepwarden.errors import (
     UsageError,
 )
 
-if TYPE_CHECKING:
-    import grpc
-
 SOCKET_VARIABLE = "STEPWARDEN_SOCKET"
 SHIPPED_SOCKET = Path("/run/stepwarden/admin.sock")
 SHIPPED_STATE_DIR = Path("/var/lib/stepwarden")
+SERVICE = "SupervisorService"
 
 DEFAULT_TIMEOUT_SECONDS = 5.0
 MAX_TIMEOUT_SECONDS = 3600.0
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""A list of tens of thousands of workers."""
-
 MAX_SOCKET_PATH_BYTES = 107
 """What the kernel keeps for the path of a unix socket."""
 
@@ -123,16 +118,15 @@ def state_directory(options: argparse.Namespace) -> Path | None:
 
 
 class Client:
-    """One connection to a daemon. `timeout` in seconds is the limit of connecting and answering.
+    """Asks one daemon. `timeout` in seconds is the limit of connecting and answering.
 
     It begins when the client is made, and all calls that have no limit of their own share it.
+    Each call has a connection of its own. `pb`: the messages.
     """
 
-    def __init__(self, channel: grpc.Channel, path: Path, timeout: float, clock: Clock) -> None:
-        from stepwarden_proto.v1 import supervisor_pb2, supervisor_pb2_grpc
+    def __init__(self, path: Path, timeout: float, clock: Clock) -> None:
+        from stepwarden_proto.v1 import supervisor_pb2
 
-        make: Any = supervisor_pb2_grpc.SupervisorServiceStub
-        self._stub: Any = make(channel)
         self._path = path
         self._timeout = timeout
         self._clock = clock
@@ -141,33 +135,43 @@ class Client:
 
     def call(self, method: str, request: Any, extra: float = 0.0) -> Any:
         """One call; the daemon may take `extra` seconds more for its answer."""
-        with self._errors(self._timeout + extra):
-            # Waiting for the connection too, the limit is the only one: without it gRPC gives up
-            # on a frozen daemon after a time of its own.
-            return getattr(self._stub, method)(
-                request, timeout=self._left() + extra, wait_for_ready=True
-            )
+        now = self._clock.monotonic()
+        limit = Deadline.after(now, (self._deadline.remaining(now) or 0.0) + extra)
+        with closing(self._exchange(method, request, limit, self._timeout + extra)) as answers:
+            for answer in answers:
+                return answer
+        raise UnreachableError(f"the daemon at {self._path} gave no answer")
 
     def stream(self, method: str, request: Any, endless: bool = False) -> Iterator[Any]:
-        """The answers of a streaming call; an endless one is limited by keepalive alone."""
-        with self._errors(self._timeout):
-            yield from getattr(self._stub, method)(
-                request,
-                timeout=None if endless else self._left(),
-                wait_for_ready=not endless,
-            )
+        """The answers of a streaming call; an endless one is limited by signs of life alone."""
+        limit = Deadline.never() if endless else self._deadline
+        seconds = (KEEPALIVE_TIME_MS + KEEPALIVE_TIMEOUT_MS) / 1000 if endless else self._timeout
+        yield from self._exchange(method, request, limit, seconds)
 
-    def _left(self) -> float:
-        return self._deadline.remaining(self._clock.monotonic()) or 0.0
+    def _exchange(
+        self, method: str, request: Any, deadline: Deadline, seconds: float
+    ) -> Generator[Any, None, None]:
+        from google.protobuf.message import DecodeError
 
-    @contextmanager
-    def _errors(self, limit: float) -> Iterator[None]:
-        import grpc
+        from stepwarden.cli.calls import CallError, Patience, SilenceError, exchange
 
+        service = self.pb.DESCRIPTOR.services_by_name[SERVICE]
+        make = getattr(self.pb, service.methods_by_name[method].output_type.name)
+        name = f"/{service.full_name}/{method}"
+        patience = Patience(KEEPALIVE_TIME_MS / 1000, KEEPALIVE_TIMEOUT_MS / 1000)
+        data = request.SerializeToString()
         try:
-            yield
-        except grpc.RpcError as error:
-            raise _plain_error(error, self._path, limit) from error
+            for answer in exchange(self._path, name, data, deadline, patience, self._clock):
+                yield make.FromString(answer)
+        except SilenceError:
+            raise _silent(self._path, seconds) from None
+        except CallError as error:
+            raise _plain_error(error.status, error.text, error.trailers, self._path) from error
+        except DecodeError as error:
+            text = f"{self._path} answers what this version cannot read"
+            raise UnreachableError(text) from error
+        except OSError as error:
+            raise UnreachableError(f"the daemon at {self._path} went away") from error
 
 
 @contextmanager
@@ -175,19 +179,7 @@ def connect(options: argparse.Namespace) -> Iterator[Client]:
     """A client of the daemon that `options` name."""
     path = admin_socket(options)
     _check_listener(path)
-    import grpc
-    from stepwarden_proto.channel import CLIENT_OPTIONS
-
-    own = {
-        "grpc.max_receive_message_length": MAX_ANSWER_BYTES,
-        "grpc.keepalive_time_ms": KEEPALIVE_TIME_MS,
-        "grpc.keepalive_timeout_ms": KEEPALIVE_TIMEOUT_MS,
-        # The first of the two that has passed counts; its default is a minute.
-        "grpc.http2.ping_timeout_ms": KEEPALIVE_TIMEOUT_MS,
-    }
-    all_options = list({**dict(CLIENT_OPTIONS), **own}.items())
-    with grpc.insecure_channel(f"unix:{path}", options=all_options) as channel:
-        yield Client(channel, path, options.timeout, SystemClock())
+    yield Client(path, options.timeout, SystemClock())
 
 
 def _check_listener(path: Path) -> None:
@@ -217,26 +209,22 @@ def _check_listener(path: Path) -> None:
         raise UnreachableError(f"no daemon: {path}: {os.strerror(code)}")
 
 
-def _plain_error(error: grpc.RpcError, path: Path, timeout: float) -> StepwardenError:
-    call: Any = error
-    name = call.code().name
-    text = " ".join(str(call.details() or "").split())
-    trailing = call.trailing_metadata() or ()
-    if name == "DEADLINE_EXCEEDED" and not any(key == STATE_METADATA_KEY for key, _ in trailing):
-        return _silent(path, timeout)
-    make = _ERRORS.get(name)
+def _plain_error(
+    status: str, text: str, trailers: Mapping[str, str], path: Path
+) -> StepwardenError:
+    text = " ".join(text.split())
+    if status == "DEADLINE_EXCEEDED" and STATE_METADATA_KEY not in trailers:
+        return UnreachableError(f"the daemon at {path} did not answer in time")
+    make = _ERRORS.get(status)
     if make is not None:
         return make(text)
-    if name in ("UNAVAILABLE", "CANCELLED"):
-        # The transport's own words, of pings and frames, help nobody; but they tell one case.
-        if "ping" in text or "keepalive" in text:
-            return _silent(path, (KEEPALIVE_TIME_MS + KEEPALIVE_TIMEOUT_MS) / 1000)
-        return UnreachableError(f"the daemon at {path} went away")
-    if name == "UNIMPLEMENTED":
+    if status in ("UNAVAILABLE", "CANCELLED"):
+        return UnreachableError(f"the daemon at {path} went away{f' ({text})' if text else ''}")
+    if status == "UNIMPLEMENTED":
         return UnreachableError(
             f"{path} is not an admin socket of this version; agent.sock is for agents alone"
         )
-    return StepwardenError(f"the daemon answered {name}: {text}")
+    return StepwardenError(f"the daemon answered {status}: {text}")
 
 
 def _silent(path: Path, seconds: float) -> UnreachableError:
