@@ -13,7 +13,6 @@ import contextlib
 import os
 import sqlite3
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -101,7 +100,7 @@ def _one_look(scratch: Path, pid: int) -> Look:
         "page directories": sum(map(_of_lives, _page_homes(scratch))),
         "files of the runtime directory": _files(scratch / "run"),
         "files of the state directory": _files(scratch / "state"),
-        "temporary files": _count(Path(tempfile.gettempdir())),
+        "temporary files": _files(scratch / "tmp"),
         **tables,
     }
 

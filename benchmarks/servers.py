@@ -51,13 +51,17 @@ def config_text(scratch: Path, body: str) -> str:
 
 @contextmanager
 def daemon(scratch: Path, body: str) -> Iterator[subprocess.Popen[str]]:
-    """A real daemon; ended with SIGTERM."""
-    (scratch / "run").mkdir(exist_ok=True)
+    """A real daemon with temporary files of its own; ended with SIGTERM."""
+    for name in ("run", "tmp"):
+        (scratch / name).mkdir(exist_ok=True)
     file = scratch / "stepwarden.yaml"
     file.write_text(config_text(scratch, body), encoding="utf-8")
     with (scratch / "daemon.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "stepwarden", "run", str(file)], stderr=log, text=True
+            [sys.executable, "-m", "stepwarden", "run", str(file)],
+            stderr=log,
+            text=True,
+            env={**os.environ, "TMPDIR": str(scratch / "tmp")},
         )
         try:
             until(
