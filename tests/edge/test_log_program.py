@@ -31,10 +31,10 @@ def test_a_backlog_keeps_the_newest_and_counts_the_rest() -> None:
     backlog = Backlog(10)
     backlog.add(b"0123456")
     backlog.add(b"789abc")
-    assert backlog.take() == (3, b"3456789abc")
+    assert backlog.take() == (3, bytearray(b"3456789abc"))
     backlog.add(b"d")
     backlog.end()
-    assert backlog.take() == (0, b"d")
+    assert backlog.take() == (0, bytearray(b"d"))
     assert backlog.take() is None
     assert backlog.ends_within(0.0)
 

@@ -27,6 +27,7 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
         health_listen=tuple(section.health.listen),
         log_format=section.log.format,
         log_level=section.log.level,
+        log_file=None if section.log.file is None else FilePath(section.log.file),
         on_exit=section.on_exit,
         runner=section.runner,
         stop_limit=section.stop_limit,

@@ -83,8 +83,13 @@ def _supervisor(settings: SupervisorSettings) -> dict[str, Any]:
         stop_limit=settings.stop_limit,
         health={"listen": list(settings.health_listen)},
         reload={"watch": settings.reload_watch, "interval": settings.reload_interval},
-        log={"format": settings.log_format, "level": settings.log_level},
+        log=_log(settings),
     )
+
+
+def _log(settings: SupervisorSettings) -> dict[str, Any]:
+    file = None if settings.log_file is None else str(settings.log_file)
+    return said(format=settings.log_format, level=settings.log_level, file=file)
 
 
 def _backend(backend: BackendConfig) -> dict[str, Any]:

@@ -53,13 +53,18 @@ class HealthSection(Section):
 
 
 class LogSection(Section):
-    """The supervisor's own log, on standard error."""
+    """The supervisor's own log, on standard error or in a file."""
 
     format: Annotated[str, Choice(("auto", "json", "console"))] = Field(
-        default="auto", description="auto: console on a terminal, json elsewhere."
+        default="auto", description="auto: console on a terminal, json elsewhere and in a file."
     )
     level: Annotated[str, Choice(("debug", "info", "warning", "error"))] = Field(
         default="info", description="The least severe messages that are written."
+    )
+    file: Annotated[str | None, ABSOLUTE_PATH] = Field(
+        default=None,
+        description="Append to this file, in place of standard error. It is opened anew for each"
+        " record, so it may be rotated in any way. Without it: standard error.",
     )
 
 

@@ -24,6 +24,7 @@ GroupConfig = GroupPolicy
 @dataclass(frozen=True, slots=True)
 class SupervisorSettings:
     """The daemon itself. `socket_group` None: the daemon's own group.
+    `log_file` None: standard error.
 
     `agent_listen` and `health_listen` hold TCP addresses as HOST:PORT. `on_exit` is auto, stop or
     leave; `runner` auto, systemd or spawn. `stop_limit`: seconds that whatever stops the daemon
@@ -40,6 +41,7 @@ class SupervisorSettings:
     health_listen: tuple[str, ...] = ()
     log_format: str = "auto"
     log_level: str = "info"
+    log_file: Path | None = None
     on_exit: str = "auto"
     runner: str = "auto"
     stop_limit: float = 90.0

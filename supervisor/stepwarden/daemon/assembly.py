@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -28,7 +27,7 @@ from stepwarden.daemon.holding import Holds
 from stepwarden.daemon.host_services import HostServices
 from stepwarden.daemon.keeping import Keeper
 from stepwarden.daemon.life import Life
-from stepwarden.daemon.logs import make_logger
+from stepwarden.daemon.logs import make_logger, make_writer
 from stepwarden.daemon.loop import VerdictLoop
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.runners import ATTACH, SPAWN, SYSTEMD, UNIT, Runners
@@ -70,8 +69,9 @@ class Reports:
 def make_reports(config: Config, clock: Clock) -> Reports:
     """Open the log, the state and the health server's table."""
     settings = config.supervisor
-    log_writer = LogWriter(sys.stderr)
-    log = make_logger(settings.log_format, settings.log_level, log_writer, clock)
+    form, file = settings.log_format, settings.log_file
+    log_writer = make_writer(form, file)
+    log = make_logger(form, settings.log_level, log_writer, clock, file)
     notifier = Notifier.from_env(os.environ)
     store = StateStore(settings.state_dir, _copies(settings), clock)
     health = HealthServer(targets(settings.health_listen, "supervisor.health.listen"), clock)

@@ -1,4 +1,4 @@
-"""The supervisor's own log, by structlog: one line a record, JSON or for people, on stderr."""
+"""The supervisor's own log, by structlog: one line a record, JSON or for people."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TextIO
 
 import structlog
 
 from stepwarden.clock import Clock
+from stepwarden.edge.log_file import LogFile
 from stepwarden.edge.log_values import Clean, plain
-from stepwarden.edge.log_writer import LogWriter
+from stepwarden.edge.log_writer import LogWriter, json_note, plain_note
 from stepwarden.edge.output_tail import visible
 
 
@@ -52,11 +54,25 @@ def _traceback(_logger: Any, _method: str, record: Any) -> Any:
         return record
 
 
-def make_logger(log_format: str, level: str, writer: LogWriter, clock: Clock) -> Any:
-    """A logger in the format `json`, `console`, or `auto` (console on a terminal)."""
-    console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
+def make_writer(log_format: str, file: Path | None) -> LogWriter:
+    """What writes the log: to `file`, or to standard error where that is None."""
+    note = plain_note if for_people(log_format, file) else json_note
+    return LogWriter(sys.stderr if file is None else LogFile(file), note)
+
+
+def for_people(log_format: str, file: Path | None = None) -> bool:
+    """False for JSON. `log_format`: json, console, or auto: console on a terminal."""
+    terminal = file is None and sys.stderr.isatty()
+    return log_format == "console" or (log_format == "auto" and terminal)
+
+
+def make_logger(
+    log_format: str, level: str, writer: LogWriter, clock: Clock, file: Path | None = None
+) -> Any:
+    """A logger in the format `json`, `console`, or `auto`; `writer` writes to `file`."""
+    console = for_people(log_format, file)
     renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors=colored(sys.stderr, os.environ))
+        structlog.dev.ConsoleRenderer(colors=file is None and colored(sys.stderr, os.environ))
         if console
         else structlog.processors.JSONRenderer(default=str, allow_nan=False)
     )

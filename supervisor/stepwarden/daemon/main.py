@@ -76,6 +76,8 @@ class Daemon:
             # A closed terminal ends it as Ctrl-C does; under nohup it stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._asked, number)
+        # After a rotation; without a log file it does nothing, least of all end us.
+        loop.add_signal_handler(signal.SIGUSR1, self._reports.log_writer.reopen)
         try:
             await self._start()
             turning = loop.create_task(self._machine.loop.run())

@@ -6,6 +6,9 @@ to the pipe, whatever becomes of the supervisor.
 
 Reading never waits for the disk: a thread of its own writes. What a full, read-only or slow disk
 does not take is dropped, the oldest first, and counted, and the file says so once it can.
+
+Lines are written whole, for an earlier life of the worker may have left somebody who prints into
+the same file; a line without end is waited for a moment only.
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ A burst finds room by that where only a core was short; a disk that hangs costs 
 """
 
 READ_BYTES = 1 << 16
+HELD_BYTES = 1 << 16
+HELD_SECONDS = 0.2
+"""So much of a line that has no end yet is held back, for so long at most."""
+
 RETRY_SECONDS = 1.0
 LAST_WORDS_SECONDS = 30.0
 """After the worker's end, a disk that is only slow gets so long to take what is left."""
@@ -39,8 +46,9 @@ FILE_MODE = 0o640
 
 def main() -> int:
     """Read until nobody can write any more."""
-    for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)  # the worker would break at its next print
+    # The worker would break at its next print. USR1 may be sent to the whole of a service.
+    for ignored in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"):
+        signal.signal(getattr(signal, ignored), signal.SIG_IGN)
     directory, max_file, keep = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     os.chdir("/")
     backlog = Backlog(BUFFER_BYTES)
@@ -88,16 +96,26 @@ class Backlog:
             self._ended = True
             self._changed.notify_all()
 
-    def take(self) -> tuple[int, bytes | bytearray] | None:
-        """How many bytes were dropped, and all that followed them; waits. None: it was all."""
+    def take(self, held: bool = False) -> tuple[int, bytearray] | None:
+        """How many bytes were dropped, and all that followed them; waits. None: it was all.
+
+        `held`: the caller holds a line without end. Then it waits for HELD_SECONDS at most, for an
+        end of the line; there may be nothing new.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._data or self._ended)
-            if not self._data:
+            if held:
+                self._changed.wait_for(self._ends_a_line, HELD_SECONDS)
+            else:
+                self._changed.wait_for(lambda: self._data or self._ended)
+            if self._ended and not self._data:
                 return None
             taken = self._dropped, self._data
             self._dropped, self._data, self._hopeful = 0, bytearray(), True
             self._changed.notify_all()
             return taken
+
+    def _ends_a_line(self) -> bool:
+        return self._ended or len(self._data) > HELD_BYTES or b"\n" in self._data
 
     def ends_within(self, seconds: float) -> bool:
         """Wait; True as soon as nothing more will come."""
@@ -114,15 +132,33 @@ class Writer:
         self._retry = retry
         self._reason = ""
         self._in_line = False
+        self._held = bytearray()
 
     def run(self) -> None:
         """Until the end of the backlog, or a disk that takes nothing after it."""
-        while (taken := self._backlog.take()) is not None:
+        while (taken := self._backlog.take(bool(self._held))) is not None:
             dropped, data = taken
             if not dropped:
                 self._reason = ""
-            if (dropped and not self._put(self._note(dropped))) or not self._put(data):
+            elif not (self._put(self._release()) and self._put(self._note(dropped))):
                 return
+            if not self._put(self._whole_lines(data)):
+                return
+        self._put(self._release())
+
+    def _whole_lines(self, data: bytearray) -> bytearray:
+        """What is held with `data` behind it, up to the last end of a line; the rest is held."""
+        waited = bool(self._held) and b"\n" not in data
+        data[:0] = self._release()
+        end = data.rfind(b"\n") + 1
+        if not waited and len(data) - end <= HELD_BYTES:
+            self._held = data[end:]
+            del data[end:]
+        return data
+
+    def _release(self) -> bytearray:
+        held, self._held = self._held, bytearray()
+        return held
 
     def _note(self, dropped: int) -> bytes:
         reason, self._reason = self._reason or "the disk is too slow", ""
@@ -140,7 +176,8 @@ class Writer:
                 self._reason = error.strerror or str(error)
                 if self._backlog.ends_within(self._retry):
                     return False
-        self._in_line = data[-1:] != b"\n"
+        if data:
+            self._in_line = data[-1:] != b"\n"
         return True
 
 
