@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     ACTION_FAILED = 5  # the daemon took the command and it did not come about
     REFUSED = 6  # the socket or a file may not be used by this user
     ALREADY_RUNNING = 7  # another daemon holds the state directory or the address
+    NOT_WELL = 8  # status --check: a worker is not as it should be, or the daemon's loop stands
     CONFIG = 78  # the YAML file cannot be used (EX_CONFIG of sysexits.h)
 
 

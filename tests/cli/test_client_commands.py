@@ -96,7 +96,8 @@ def test_status_of_one_worker(served: Path, ask: Any) -> None:
     assert result.code == ExitCode.OK
     assert "HEALTHY for 61.0s" in result.out
     assert "agent version:   0.1.0\n" in result.out
-    table = result.out.splitlines()[result.out.splitlines().index("") + 1 :]
+    _, ranks, told, lives = result.out.split("\n\n")
+    table = ranks.splitlines()
     assert [line.split()[0] for line in table[:4]] == ["RANK", "0", "1", "0:"]
     assert all(len(line) <= 80 for line in table)
     assert " ".join(" ".join(table[3:]).split()) == (
@@ -104,7 +105,35 @@ def test_status_of_one_worker(served: Path, ask: Any) -> None:
         " far; 3 steps not recorded, the page was full; 1 beat refused; 4 stamps clamped;"
         " engine core of? 4 ranks"
     )
-    assert json.loads(ask("status", "gemma-cpu", "--json", "--socket", served).out)["deaths"] == 0
+    assert told.splitlines() == [
+        "last verdicts, the newest last:",
+        "  2026-01-02 03:04:01 STARTING -> HEALTHY (step) rank 0",
+        "      it came up",
+    ]
+    assert lives.splitlines()[1].split() == ["inc-1", "-", "alive", "0", "-"]
+    found = json.loads(ask("status", "gemma-cpu", "--json", "--socket", served).out)
+    assert (found["deaths"], found["verdicts"][0]["data"]) == (0, {"budget": 42.8})
+    assert found["lives"][0]["incarnation"] == "inc-1"
+    short = ask("status", "gemma-cpu", "--last", 0, "--socket", served).out
+    assert "last verdicts" not in short
+
+
+def test_status_check_turns_unwell_into_a_code(served: Path, ask: Any) -> None:
+    plain, checked = ask("status", "--socket", served), ask("status", "--check", "--socket", served)
+    assert (plain.code, checked.code) == (ExitCode.OK, ExitCode.NOT_WELL)
+    assert (checked.out, checked.error) == (plain.out, "")
+    assert ask("status", "gemma-cpu", "--check", "--socket", served).code == ExitCode.OK
+    assert ask("status", "llama-gpu", "--check", "--socket", served).code == ExitCode.NOT_WELL
+    result = ask("status", "--check", "--json", "--socket", served)
+    assert (result.code, json.loads(result.out)["unwell"]) == (ExitCode.NOT_WELL, ["llama-gpu"])
+
+
+def test_status_of_the_unwell_alone(served: Path, ask: Any) -> None:
+    lines = ask("status", "--unwell", "--socket", served).out.splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["WORKER", "llama-gpu"]
+    assert lines[2] == "2 workers: 1 HEALTHY, 1 FAILED"
+    found = json.loads(ask("status", "--unwell", "--json", "--socket", served).out)
+    assert [worker["name"] for worker in found["workers"]] == ["llama-gpu"]
 
 
 @pytest.mark.parametrize("command", [["status"], ["stop"], ["start"], ["restart"]])

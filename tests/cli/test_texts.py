@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from stepwarden.cli.events import text_line
 from stepwarden.cli.status import overview
-from stepwarden.cli.texts import duration, plain, table
+from stepwarden.cli.texts import cells, duration, plain, table
 from stepwarden_proto.v1 import supervisor_pb2 as pb
 
 
@@ -33,6 +33,12 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 def test_a_long_name_stands_on_its_own_line_and_the_table_stays_narrow() -> None:
     lines = table(("NAME", "STATE"), [("a", "HEALTHY"), ("x" * 90, "DEAD")], 80)
     assert lines == ["NAME  STATE", "a     HEALTHY", "x" * 90, "      DEAD"]
+
+
+def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:
+    assert [cells(text) for text in ("abc", "\u6a21\u578b", "e\u0301", "")] == [3, 4, 1, 0]
+    lines = table(("NAME", "STATE"), [("\u6a21\u578b", "HEALTHY"), ("abcd", "DEAD")], 80)
+    assert lines[1] == "\u6a21\u578b  HEALTHY"
 
 
 def test_no_workers() -> None:

@@ -6,7 +6,6 @@ Without a daemon the past is read from the state directory, where nothing is mad
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from stepwarden.cli.arguments import path as path_argument
 from stepwarden.cli.client import add_connection_arguments, connect, state_directory
 from stepwarden.cli.output import complain
 from stepwarden.cli.since import ACCEPTED, since
-from stepwarden.cli.texts import as_json, message_dict, plain
+from stepwarden.cli.texts import as_json, event_dict, plain
 from stepwarden.core.event import Kind
 from stepwarden.errors import ExitCode, RefusedError, UnreachableError
 from stepwarden.naming import unknown
@@ -118,9 +117,7 @@ def _from_disk(options: argparse.Namespace, silent: UnreachableError) -> list[An
 
 def json_line(event: Any) -> str:
     """One event as one JSON object; `data` holds the numbers."""
-    found = message_dict(event)
-    found["data"] = json.loads(found.pop("data_json") or "{}")
-    return as_json(found, indent=None)
+    return as_json(event_dict(event), indent=None)
 
 
 def text_line(event: Any) -> str:

@@ -3,212 +3,165 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
+from collections import Counter
 from typing import Any
 
-from stepwarden.cli.client import add_connection_arguments, connect
-from stepwarden.cli.texts import as_json, duration, message_dict, plain, table
+from stepwarden.cli import history
+from stepwarden.cli.client import Client, add_connection_arguments, connect
+from stepwarden.cli.one_worker import (
+    WIDTH,
+    most_urgent,
+    output_lines,
+    value,
+    worker_dict,
+    worker_lines,
+    wrapped,
+)
+from stepwarden.cli.texts import as_json, duration, plain, table
 from stepwarden.errors import ExitCode
 
-WIDTH = 80
 STALE_LOOP_SECONDS = 3.0
+DEFAULT_LAST = 5
+MAX_LAST = 1000
 
 _HEADER = ("WORKER", "STATE", "CAUSE", "PID", "INC", "STEP", "AGE", "LEFT", "RESTARTS")
-_RANK_HEADER = ("RANK", "PID", "PHASE", "STEP", "SEQS", "TOKENS", "AGE", "LEFT", "CPU", "BEAT")
-_CALM = frozenset({"HEALTHY", "STOPPED"})
+WELL = frozenset({"HEALTHY", "STOPPED"})
+"""States of a worker that does what its operator wants."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `status`."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="show everything known of one")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help=f"exit with {int(ExitCode.NOT_WELL)} unless every worker shown is HEALTHY or STOPPED"
+        " and the daemon's own loop turns",
+    )
+    parser.add_argument(
+        "--unwell", action="store_true", help="show only workers that are not HEALTHY or STOPPED"
+    )
+    parser.add_argument(
+        "--last",
+        type=_last,
+        default=DEFAULT_LAST,
+        metavar="N",
+        help="with NAME: its last N verdicts, 0 to 1000 (default: %(default)s)",
+    )
     add_connection_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    """Ask the daemon and print."""
+    """Ask the daemon and print. With --check the exit code says whether all is well."""
     with connect(options) as client:
         if options.name is not None:
-            worker = client.call("GetWorker", client.pb.GetWorkerRequest(name=options.name)).worker
-            print(as_json(worker_dict(worker)) if options.json else "\n".join(one(worker)))
-            return ExitCode.OK
-        answer = client.call("ListWorkers", client.pb.ListWorkersRequest())
+            well = _show_one(client, options)
+        else:
+            well = _show_all(client, options)
+    return ExitCode.NOT_WELL if options.check and not well else ExitCode.OK
+
+
+def _show_all(client: Client, options: argparse.Namespace) -> bool:
+    answer = client.call("ListWorkers", client.pb.ListWorkersRequest())
+    unwell = [worker for worker in answer.workers if worker.state not in WELL]
     if options.json:
-        print(as_json(list_dict(answer)))
+        print(as_json(list_dict(answer, options.unwell)))
     else:
-        print("\n".join(overview(answer)))
-    return ExitCode.OK
+        print("\n".join(overview(answer, options.unwell)))
+    return not unwell and answer.loop_age_seconds <= STALE_LOOP_SECONDS
 
 
-def list_dict(answer: Any) -> dict[str, Any]:
-    """The JSON document of all workers."""
+def _show_one(client: Client, options: argparse.Namespace) -> bool:
+    worker = client.call("GetWorker", client.pb.GetWorkerRequest(name=options.name)).worker
+    events = past(client, options.name)
+    if options.json:
+        print(as_json(worker_dict(worker) | history.as_dict(events, options.last)))
+    else:
+        print("\n".join(one(worker, events, options.last)))
+    return worker.state in WELL
+
+
+def past(client: Client, name: str) -> list[Any]:
+    """The events of one worker that its history is made of, oldest first."""
+    request = client.pb.WatchEventsRequest(
+        worker=name, limit=history.MOST_EVENTS, kinds=sorted(history.KINDS)
+    )
+    # A daemon of an older version sends all kinds.
+    return [e for e in client.stream("WatchEvents", request) if e.kind in history.KINDS]
+
+
+def list_dict(answer: Any, unwell: bool = False) -> dict[str, Any]:
+    """The JSON document of all workers, or of the unwell ones."""
+    shown = [w for w in answer.workers if not unwell or w.state not in WELL]
     return {
         "version": answer.version,
         "loop_age_seconds": answer.loop_age_seconds,
         "trouble": answer.trouble or None,
-        "workers": [worker_dict(worker) for worker in answer.workers],
+        "unwell": [worker.name for worker in answer.workers if worker.state not in WELL],
+        "workers": [worker_dict(worker) for worker in shown],
     }
 
 
-def worker_dict(worker: Any) -> dict[str, Any]:
-    """The JSON object of one worker; null for what is unknown or not there."""
-    found = message_dict(worker)
-    found["pid"] = found["pid"] or None
-    found["uptime_seconds"] = found["uptime_seconds"] if found["pid"] else None
-    for rank in found["ranks"]:
-        rank["pid"] = rank["pid"] or None
-        rank["step"] = rank["step"] or None
-        for count in ("num_seqs", "num_tokens"):
-            rank[count] = rank[count] if rank[count] >= 1 else None
-    return found
-
-
-def overview(answer: Any) -> list[str]:
+def overview(answer: Any, unwell: bool = False) -> list[str]:
     """The table of all workers, and a sentence for each that is not well."""
-    lines = ["no workers are configured"]
-    if answer.workers:
-        lines = table(_HEADER, [_row(worker) for worker in answer.workers], WIDTH)
+    shown = [w for w in answer.workers if not unwell or w.state not in WELL]
+    lines = [] if answer.workers else ["no workers are configured"]
+    if shown:
+        lines = table(_HEADER, [_row(worker) for worker in shown], WIDTH)
+    if len(answer.workers) > 1 or (answer.workers and not shown):
+        lines += wrapped(counts(answer.workers))
     if answer.loop_age_seconds > STALE_LOOP_SECONDS:
         age = duration(answer.loop_age_seconds)
         lines.append(f"the daemon's own loop last turned {age} ago; what is shown is that old")
     if answer.trouble:
-        lines += _wrapped(plain(answer.trouble))
-    for worker in answer.workers:
-        if worker.sentence and worker.state not in _CALM:
-            lines += _wrapped(f"{plain(worker.name)}: {plain(worker.sentence)}")
+        lines += wrapped(plain(answer.trouble))
+    for worker in shown:
+        if worker.sentence and worker.state not in WELL:
+            lines += wrapped(f"{plain(worker.name)}: {plain(worker.sentence)}")
     return lines
 
 
-def one(worker: Any) -> list[str]:
-    """Everything known of one worker."""
-    facts = {
-        "worker": plain(worker.name),
-        "state": f"{worker.state} for {duration(worker.state_age_seconds)}",
-        "cause": worker.cause,
-        "verdict": plain(worker.sentence),
-        "incarnation": worker.incarnation,
-        "pid": str(worker.pid or ""),
-        "uptime": duration(worker.uptime_seconds) if worker.pid else "",
-        "backend": worker.backend,
-        "group": plain(worker.group),
-        "runner": worker.runner,
-        "unit": plain(worker.unit),
-        "cgroup": plain(worker.cgroup),
-        "waits": plain(worker.held) if worker.held != worker.sentence else "",
-        "probe": plain(worker.probe),
-        "restarts": f"{worker.restarts_used} of {worker.restarts_limit} used",
-        "deaths": str(worker.deaths),
-        "false alarms": str(worker.false_alarms),
-        "windows granted": str(worker.windows_granted or ""),
-        "last death": plain(worker.last_death),
-        "last exit": plain(worker.last_exit),
-        "startup left": _optional(worker, "startup_left_seconds"),
-        "restart in": _optional(worker, "restart_in_seconds"),
-        "agent version": ", ".join(sorted({plain(r.agent_version) for r in worker.ranks} - {""})),
-        "agent": "silent: its page moves, but no beat arrives" if worker.agent_silent else "",
-        "cannot be ended": " ".join(str(pid) for pid in worker.leftover_pids),
-    }
-    lines = []
-    for label, text in facts.items():
-        if text:
-            lines += _wrapped(f"{label + ':':<17}{text}", 17)
-    if worker.ranks:
-        lines += ["", *table(_RANK_HEADER, [_rank_row(rank) for rank in worker.ranks], WIDTH)]
-    for rank in worker.ranks:
-        remarks = _remarks(rank)
-        if remarks:
-            lines += _wrapped(f"{plain(rank.name)}: {'; '.join(remarks)}")
-    if worker.output:
-        lines += ["", "it printed last:", *(f"  {_printable(line)}" for line in worker.output)]
-    return lines
+def counts(workers: Any) -> str:
+    """``5 workers: 3 HEALTHY, 1 STARTING, 1 FAILED``, the largest number first."""
+    states = Counter(plain(worker.state) for worker in workers)
+    told = ", ".join(f"{number} {state}" for state, number in states.most_common())
+    return f"{len(workers)} worker{'' if len(workers) == 1 else 's'}: {told}"
 
 
-def _printable(line: str) -> str:
-    """A line of output, with its spaces."""
-    return "".join(c if c.isprintable() else "?" for c in line.expandtabs())
-
-
-def _remarks(rank: Any) -> list[str]:
-    """What the table has no column for, and what is nothing in most ranks."""
-    found = []
-    if rank.in_flight > 1:
-        found.append(f"{rank.in_flight} steps in flight")
-    if rank.HasField("requests_unfinished"):
-        turns, age = rank.loop_turns, duration(_value(rank, "loop_age_seconds"))
-        found.append(f"{_number(rank.requests_unfinished, 'request')} unfinished")
-        if turns:
-            found.append(f"its loop turned {age} ago, {_number(turns, 'turn')} so far")
-    if rank.steps_unrecorded:
-        found.append(f"{_number(rank.steps_unrecorded, 'step')} not recorded, the page was full")
-    if rank.beats_refused:
-        found.append(f"{_number(rank.beats_refused, 'beat')} refused")
-    if rank.stamps_clamped:
-        found.append(f"{_number(rank.stamps_clamped, 'stamp')} clamped")
-    if rank.detail:
-        found.append(plain(rank.detail))
-    return found
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def one(worker: Any, events: list[Any], last: int = DEFAULT_LAST) -> list[str]:
+    """Everything known of one worker, with the reasons of its last verdicts and its lives."""
+    lines = worker_lines(worker)
+    told = history.verdicts(events, last)
+    if told:
+        lines += ["", "last verdicts, the newest last:", *history.verdict_lines(told)]
+    lives = history.lives(events)[: history.SHOWN_LIVES]
+    if lives:
+        lines += ["", *history.life_lines(lives, worker.incarnation if worker.pid else "")]
+    return lines + output_lines(worker)
 
 
 def _row(worker: Any) -> tuple[str, ...]:
-    rank = _most_urgent(worker)
-    left = None if rank is None else _value(rank, "budget_left_seconds")
+    rank = most_urgent(worker)
+    left = None if rank is None else value(rank, "budget_left_seconds")
     if left is None:
-        left = _value(worker, "startup_left_seconds")
-    return (
-        plain(worker.name),
+        left = value(worker, "startup_left_seconds")
+    cells = (
+        worker.name,
         worker.state,
         worker.cause or "-",
         str(worker.pid or "-"),
         worker.incarnation or "-",
         str(rank.step) if rank is not None else "-",
-        duration(_value(rank, "step_age_seconds")) if rank is not None else "-",
+        duration(value(rank, "step_age_seconds")) if rank is not None else "-",
         duration(left),
         f"{worker.restarts_used}/{worker.restarts_limit}",
     )
+    return tuple(plain(cell) for cell in cells)
 
 
-def _rank_row(rank: Any) -> tuple[str, ...]:
-    cpu = _value(rank, "cpu_percent")
-    return (
-        plain(rank.name),
-        str(rank.pid or "-"),
-        rank.phase,
-        str(rank.step or "-"),
-        _count(rank.num_seqs),
-        _count(rank.num_tokens),
-        duration(_value(rank, "step_age_seconds")),
-        duration(_value(rank, "budget_left_seconds")),
-        "-" if cpu is None else f"{cpu:.0f}%",
-        duration(_value(rank, "beat_age_seconds")),
-    )
-
-
-def _most_urgent(worker: Any) -> Any:
-    """The rank whose open step has the least budget left; None while nothing is in flight."""
-    busy = [rank for rank in worker.ranks if rank.step]
-    with_budget = [rank for rank in busy if rank.HasField("budget_left_seconds")]
-    if with_budget:
-        return min(with_budget, key=lambda rank: rank.budget_left_seconds)
-    return busy[0] if busy else None
-
-
-def _value(message: Any, field: str) -> float | None:
-    return getattr(message, field) if message.HasField(field) else None
-
-
-def _optional(message: Any, field: str) -> str:
-    return duration(getattr(message, field)) if message.HasField(field) else ""
-
-
-def _count(number: int) -> str:
-    return str(number) if number >= 1 else "-"
-
-
-def _wrapped(text: str, indent: int = 2) -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent=" " * indent, break_long_words=False) or [
-        text
-    ]
+def _last(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else -1
+    if not 0 <= number <= MAX_LAST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {MAX_LAST}")
+    return number

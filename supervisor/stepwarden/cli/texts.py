@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,20 +28,34 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
+def cells(text: str) -> int:
+    """How many columns of a terminal a text takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide - sum(unicodedata.combining(c) != 0 for c in text)
+
+
+def padded(text: str, width: int) -> str:
+    """`text`, and blanks up to `width` columns."""
+    return text + " " * max(0, width - cells(text))
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = 80) -> list[str]:
     """Lines of an aligned table; a first cell that does not fit stands on a line of its own."""
-    others = [max(len(row[column]) for row in (header, *rows)) for column in range(1, len(header))]
+    everything = (header, *rows)
+    others = [max(cells(row[column]) for row in everything) for column in range(1, len(header))]
     left = max(len(header[0]), width - sum(others) - 2 * len(others))
-    fitting = [len(row[0]) for row in rows if len(row[0]) <= left]
+    fitting = [cells(row[0]) for row in rows if cells(row[0]) <= left]
     first = max([len(header[0]), *fitting])
     lines = []
     for row in (header, *rows):
         name = row[0]
-        if len(name) > first:
+        if cells(name) > first:
             lines.append(name)
             name = ""
-        cells = [cell.ljust(size) for cell, size in zip(row[1:], others, strict=True)]
-        lines.append("  ".join([name.ljust(first), *cells]).rstrip())
+        rest = [padded(cell, size) for cell, size in zip(row[1:], others, strict=True)]
+        lines.append("  ".join([padded(name, first), *rest]).rstrip())
     return lines
 
 
@@ -65,3 +80,15 @@ def message_dict(message: Any) -> dict[str, Any]:
             value = None
         found[field.name] = value
     return found
+
+
+def event_dict(event: Any) -> dict[str, Any]:
+    """An event as plain values; `data` holds the numbers."""
+    found = message_dict(event)
+    found["data"] = json.loads(found.pop("data_json") or "{}")
+    return found
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
