@@ -270,3 +270,23 @@ def test_a_daemon_that_starts_while_the_bus_hangs_adopts(box: DaemonBox) -> None
         box.until(lambda w: w["one"]["pid"] not in {None, pids["one"]}, "another life of it")
         box.healthy("one", "two")
         assert len(box.transient()) == 2
+
+
+def test_o_proc_3_a_unit_that_nobody_knows_of_is_not_doubled(box: DaemonBox) -> None:
+    """The state is lost, its environment says nothing, and the bus hangs."""
+    worker = "command: [/usr/bin/env, -i, /bin/sleep, '100001']"
+    with box.serving(ALONE.format(worker=worker)):
+        pid = box.healthy("w")["w"]
+        bus = box.show("dbus.service", "MainPID")["MainPID"]
+        box.run("kill", "-STOP", bus)
+        try:
+            box.run("kill", "-STOP", str(box.main_pid()))
+            box.run("rm", "-rf", "/var/lib/stepwarden", "/run/stepwarden")
+            box.kill()
+            box.until(lambda w: "waits for systemd" in w["w"]["held"], "it is held back")
+            assert box.processes() == {pid}
+        finally:
+            box.run("kill", "-CONT", bus)
+        assert box.healthy("w") == {"w": pid}
+        assert box.processes() == {pid}
+        assert len(box.transient()) == 1

@@ -127,7 +127,7 @@ class Actor:
         assert self._starter is not None
         name = new_name(unit.config.name, incarnation)
         if unit.life is not None:
-            self._let_go(unit, unit.life)
+            self.let_go(unit, unit.life)
         kind = self._runners.kind_for(unit.config)
         directory = self._runners.pages_of(kind, unit.config.name) or self._page_home / name
         pages = PageReader(directory, expect_uid=os.geteuid(), not_before=now)
@@ -194,9 +194,9 @@ class Actor:
         state, life = unit.state, unit.life
         stopped = state.lifecycle is State.STOPPED and not state.leftovers
         if stopped and life is not None and life.runner == ATTACH:
-            self._let_go(unit, life)
+            self.let_go(unit, life)
 
-    def _let_go(self, unit: Unit, life: Life) -> None:
+    def let_go(self, unit: Unit, life: Life) -> None:
         """This life is over, and there is nothing of it to be ended."""
         self._runners.withdraw(life.worker)
         if life.spawning is not None:

@@ -113,7 +113,8 @@ class Machine:
         self.snapshots = snapshots
         self.host = HostServices(config, self.page_home, clock)
         families = Families(self.units, self.store)
-        self.holds, self.groups = Holds(self.units, policies), Groups(self.units, policies)
+        self.holds = Holds(self.units, policies, self.host.unsure_of)
+        self.groups = Groups(self.units, policies)
         self.keeper = Keeper(self.store)
         exits = Exits(self.units, self._exit_of, self.tasks.start, self._poke, clock)
         self.runners = self._make_runners(config, exits.reaper, families)

@@ -8,7 +8,7 @@ has ended and by its policy stays so, holds up nobody of its group; what is need
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from stepwarden.core import groups
 from stepwarden.core.groups import GroupPolicy
@@ -18,10 +18,19 @@ from stepwarden.daemon.unit import Unit
 
 
 class Holds:
-    """Says why a start is held, and wakes those who wait when anything has changed."""
+    """Says why a start is held, and wakes those who wait when anything has changed.
 
-    def __init__(self, units: Mapping[str, Unit], policies: Iterable[GroupPolicy] = ()) -> None:
+    `host`: what of the host is in the way of a worker; "" for nothing.
+    """
+
+    def __init__(
+        self,
+        units: Mapping[str, Unit],
+        policies: Iterable[GroupPolicy] = (),
+        host: Callable[[str], str] = lambda _: "",
+    ) -> None:
         self._units = units
+        self._host = host
         self._group_of = {name: policy for policy in policies for name in policy.members}
         self._change = asyncio.Event()
 
@@ -37,6 +46,8 @@ class Holds:
 
     def reason(self, unit: Unit) -> str:
         """Why this worker is not to be started now; "" where nothing is in the way."""
+        if in_the_way := self._host(unit.config.name):
+            return in_the_way
         group = self._group_of.get(unit.config.name)
         if group is not None:
             busy = [name for name in group.members if name != unit.config.name]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 from stepwarden.clock import Clock
 from stepwarden.config import Config
 from stepwarden.daemon.runners import SPAWN, SYSTEMD, UNIT, Runners
-from stepwarden.edge.dbus_link import BusError, BusUnavailable
+from stepwarden.edge.cgroup import Cgroup
+from stepwarden.edge.dbus_link import BusError, BusRefused, BusUnavailable
 from stepwarden.edge.host import this_host
 from stepwarden.edge.periodic import Periodic
 from stepwarden.edge.state_records import LifeRecord
 from stepwarden.edge.systemd_bus import SystemdBus
 from stepwarden.edge.transient_units import TransientUnits
 from stepwarden.edge.unit_facts import unit_of_process
+from stepwarden.edge.unit_groups import living_units
 from stepwarden.edge.unit_workers import UnitWorkers
 from stepwarden.errors import RefusedError
 
@@ -27,6 +29,13 @@ OPEN_SECONDS = 8.0
 
 ASK_AGAIN_SECONDS = 10.0
 """One that did not answer at our start is asked again this often."""
+
+OnAnswer = Callable[[list[LifeRecord]], Awaitable[None]]
+"""Hears which lives systemd holds, when it answers at last."""
+
+
+async def _nobody(_: list[LifeRecord]) -> None:
+    """Who hears nothing."""
 
 
 class HostServices:
@@ -43,6 +52,10 @@ class HostServices:
         self.transient = TransientUnits(self.bus, settings.runtime_dir, owner, clock=clock)
         self.units = UnitWorkers(self.bus, clock)
         self._asking: Periodic | None = None
+        self._answered = False
+        self._unsure: dict[str, list[Cgroup]] = {}
+        self._open_again: Callable[[str], None] = lambda _: None
+        self.on_answer: OnAnswer = _nobody
 
     @property
     def in_service(self) -> bool:
@@ -54,6 +67,7 @@ class HostServices:
 
         RefusedError where the configuration wants what there never is.
         """
+        self._open_again = lambda silence: self._wait_for_answer(runners, tell, silence)
         if self.bus.booted():
             try:
                 self.own_unit = await self.bus.own_unit(ASK_SECONDS)
@@ -90,14 +104,23 @@ class HostServices:
         async def ask() -> bool:
             try:
                 refusal = await self.bus.refusal()
+                found = await self._in_units()
             except BusUnavailable:
                 return True
+            except BusRefused:
+                found = []
             tell("systemd answers now")
             self._decide(runners, tell, refusal)
+            await self.on_answer(found)
+            self._answered = True
             return False
 
         self._asking = Periodic(ask, ASK_AGAIN_SECONDS, self._clock)
-        self._asking.start()
+
+    def ask_on(self) -> None:
+        """One that did not answer at our start is asked until it does; `on_answer` hears then."""
+        if self._asking is not None:
+            self._asking.start()
 
     def _refuse_what_needs_it(self, refusal: str) -> None:
         needs = [f"workers.{w.name}" for w in self._config.workers.values() if w.runner == SYSTEMD]
@@ -107,14 +130,39 @@ class HostServices:
             text = f"{needs[0]}.runner is systemd, and it cannot be used: {refusal}"
             raise RefusedError(text)
 
+    def hold_back(self, known: Collection[str]) -> None:
+        """While systemd is silent, starts wait for units that live and of which nobody knows more.
+
+        `known`: the lives on record. Reads control groups: may block.
+        """
+        if self._asking is None:
+            return
+        for incarnation, (worker, group) in living_units().items():
+            if incarnation not in known:
+                self._unsure.setdefault(worker, []).append(group)
+
+    def unsure_of(self, worker: str) -> str:
+        """Why this worker must not be started now; "" where nothing is in the way."""
+        groups = self._unsure.get(worker, [])
+        if self._answered or not any(group.populated for group in groups):
+            return ""
+        return "waits for systemd to answer: a unit of this worker's name runs"
+
     async def leftovers(self) -> list[LifeRecord]:
-        """Lives that systemd holds in units of ours; none where it did not answer at our start."""
+        """Lives that systemd holds in units of ours; none where it does not answer now."""
         if self._asking is not None:
             return []
         try:
-            found = await self.transient.leftovers()
+            return await self._in_units()
+        except BusUnavailable as silence:
+            if self.bus.booted():
+                self._open_again(str(silence))
         except BusError:
-            return []
+            pass
+        return []
+
+    async def _in_units(self) -> list[LifeRecord]:
+        found = await self.transient.leftovers()
         return [
             LifeRecord(
                 left.worker,

@@ -24,6 +24,7 @@ from stepwarden.core.resume import resume
 from stepwarden.daemon.adoption import Stock, TrustedUsers, take_stock, with_strays
 from stepwarden.daemon.assembly import Machine, make_reports
 from stepwarden.daemon.endings import KILL_WAIT_SECONDS
+from stepwarden.daemon.late_units import take_over_late
 from stepwarden.daemon.leaving import Farewell, farewell
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import ATTACH
@@ -100,6 +101,7 @@ class Daemon:
     async def _start(self) -> None:
         machine, reports = self._machine, self._reports
         machine.actor.exits.reaper.start()
+        machine.host.on_answer = self._take_over_late
         await machine.host.open(machine.runners, self._tell)
         await machine.launcher.start()
         reports.health.start()
@@ -132,6 +134,10 @@ class Daemon:
         for name, unit in machine.units.items():
             self._resume(unit, stock, *recalled[name])
         machine.groups.recall()
+        machine.host.ask_on()
+
+    async def _take_over_late(self, found: list[LifeRecord]) -> None:
+        await take_over_late(self._machine, found, self._resume)
 
     async def _records(self) -> list[LifeRecord]:
         machine = self._machine
@@ -143,7 +149,10 @@ class Daemon:
             find_strays, targets, table, users.trusted, machine.page_home
         )
         leftovers = await machine.host.leftovers()
-        return with_strays(with_strays(machine.store.lives(), leftovers), strays)
+        records = with_strays(with_strays(machine.store.lives(), leftovers), strays)
+        known = {record.incarnation for record in records}
+        await asyncio.to_thread(machine.host.hold_back, known)
+        return records
 
     async def _end_late_launches(self) -> None:
         """What is being started now would be found by nobody later."""

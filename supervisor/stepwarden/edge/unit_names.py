@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 
 PREFIX = "stepwarden-"
+SLICE = "stepwarden.slice"
+"""Around the slices of all workers."""
+
 _SUFFIX = ".service"
 _SLICE = ".slice"
 _LONGEST = 255  # bytes that systemd allows in the name of a unit
