@@ -17,6 +17,7 @@ class ExitCode(IntEnum):
     REFUSED = 6  # the socket or a file may not be used by this user
     ALREADY_RUNNING = 7  # another daemon holds the state directory or the address
     NOT_WELL = 8  # status --check: a worker is not as it should be, or the daemon's loop stands
+    LOOP_STUCK = 9  # the verdict loop stood still for supervisor.loop_limit
     CONFIG = 78  # the YAML file cannot be used (EX_CONFIG of sysexits.h)
 
 

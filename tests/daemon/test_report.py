@@ -11,6 +11,7 @@ import pytest
 from stepwarden.config import load
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.lifecycle import State
+from stepwarden.core.ready_rule import ReadyRule
 from stepwarden.core.worker import WorkerState
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
@@ -161,3 +162,33 @@ def test_a_fault_of_ours_is_an_event_of_its_worker(desk: Desk) -> None:
     assert (recorded.event.kind, recorded.event.worker) == (Kind.DAEMON, "one")
     assert recorded.event.sentence == "a fault of ours in its turn: ValueError: odd"
     assert [level for level, _, _ in desk.told.logged] == ["exception", "info"]
+
+
+def test_a_fault_that_comes_with_each_turn_does_not_fill_the_history(desk: Desk) -> None:
+    for second in range(120):
+        desk.reporter.fault("one", ValueError("odd"), 5.0 + second)
+        desk.reporter.fault("two", ValueError("odd"), 5.0 + second)
+    assert [recorded.event.worker for recorded in desk.journal.kept] == ["one", "two"] * 2
+    desk.reporter.fault("one", ValueError("another"), 125.0)
+    assert desk.journal.kept[-1].event.sentence.endswith("ValueError: another")
+
+
+@pytest.mark.parametrize(
+    ("rule", "healthy", "ready"),
+    [
+        (ReadyRule(), {"one", "two"}, True),
+        (ReadyRule(at_least=2), {"two", "by-hand"}, True),
+        (ReadyRule(at_least=2), {"by-hand"}, False),
+        (ReadyRule(workers=("by-hand",)), {"by-hand"}, True),
+        (ReadyRule(workers=("by-hand",)), {"one", "two"}, False),
+    ],
+)
+def test_what_ready_means_is_the_operators_choice(
+    desk: Desk, rule: ReadyRule, healthy: set[str], ready: bool
+) -> None:
+    desk.reporter.turned(99.0)
+    for name in healthy:
+        desk.go(name, State.HEALTHY)
+    desk.reporter.judge_ready_by(rule)
+    desk.reporter.turned(100.0)
+    assert desk.told.snapshots[-1].serving["ready"] is ready

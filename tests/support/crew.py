@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import psutil
@@ -78,7 +78,7 @@ class Crew(Daemon):
         lines = [f"{key}: {json.dumps(value)}" for key, value in sections.items()]
         self.write_config("\n".join(lines) + "\n")
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Self:
         super().__enter__()
         self.host.start()
         return self

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stepwarden.config.findings import Findings
+from stepwarden.config.ready_rules import check_ready_rule
 from stepwarden.config.settings import SupervisorSettings, WorkerConfig
 from stepwarden.config.values import seconds_text
 
@@ -25,6 +26,7 @@ def check_together(
     _check_outputs(workers, findings)
     _check_units(workers, findings)
     _check_stop_limit(workers, supervisor, findings)
+    check_ready_rule(supervisor.health_ready, workers, findings)
 
 
 def _check_outputs(workers: Mapping[str, WorkerConfig], findings: Findings) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path as FilePath
 from stepwarden.config.findings import Findings
 from stepwarden.config.model import SupervisorSection
 from stepwarden.config.problems import Path
+from stepwarden.config.ready_rules import build_ready_rule
 from stepwarden.config.settings import SupervisorSettings
 
 MAX_SOCKET_PATH = 107
@@ -33,6 +34,8 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
         stop_limit=section.stop_limit,
         reload_watch=section.reload.watch,
         reload_interval=section.reload.interval,
+        loop_limit=section.loop_limit,
+        health_ready=build_ready_rule(section.health.ready),
     )
     for name in ("agent_socket", "admin_socket"):
         said = getattr(section, name) is not None

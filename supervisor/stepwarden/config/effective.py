@@ -11,6 +11,7 @@ import yaml
 
 from stepwarden.config.effective_worker import effective_worker, restart_times, said
 from stepwarden.config.effective_worker import step as _step
+from stepwarden.config.ready_rules import written_ready_rule
 from stepwarden.config.settings import BackendConfig, Config, GroupConfig, SupervisorSettings
 
 
@@ -81,8 +82,12 @@ def _supervisor(settings: SupervisorSettings) -> dict[str, Any]:
         on_exit=settings.on_exit,
         runner=settings.runner,
         stop_limit=settings.stop_limit,
-        health={"listen": list(settings.health_listen)},
         reload={"watch": settings.reload_watch, "interval": settings.reload_interval},
+        loop_limit=settings.loop_limit,
+        health={
+            "listen": list(settings.health_listen),
+            "ready": written_ready_rule(settings.health_ready),
+        },
         log=_log(settings),
     )
 

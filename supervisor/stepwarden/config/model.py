@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from stepwarden.config.fields import Address, Choice, Duration, Flag, Text, Whole
+from stepwarden.config.ready_rules import ALL, ReadyRuleSection
 from stepwarden.config.sections import (
     ABSOLUTE_PATH,
     ARGUMENT,
@@ -45,10 +46,14 @@ LOCAL_ADDRESS = Address(loopback=True)
 
 
 class HealthSection(Section):
-    """grpc.health.v1: "" is the supervisor, `ready` all workers, `worker/NAME` one of them."""
+    """grpc.health.v1: "" is the supervisor, `ready` the crew, `worker/NAME` one of the workers."""
 
     listen: list[Annotated[str, Address()]] = Field(
         default=["127.0.0.1:50051"], description="TCP addresses. An empty list: none."
+    )
+    ready: Annotated[ReadyRuleSection, ALL] = Field(
+        default=ReadyRuleSection(),
+        description="What `ready` means: all, {at_least: N}, {workers: [NAME, ...]}, or both.",
     )
 
 
@@ -120,6 +125,12 @@ class SupervisorSection(Section):
         default=90.0,
         description="What stops the daemon kills it after this: TimeoutStopSec of its unit, grace"
         " period of its pod. `check` warns of stops that take longer.",
+    )
+    loop_limit: Annotated[float, Duration(5.0, DAY, "leaves that to others")] = Field(
+        default=60.0,
+        description="When its own loop has stood still for so long, the daemon ends itself (exit"
+        " code 9), for the next one to adopt the workers. Time in which the whole process was"
+        " stopped does not count. 0: never.",
     )
     health: HealthSection = HealthSection()
     reload: ReloadSection = ReloadSection()

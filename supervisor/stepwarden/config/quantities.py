@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
 from stepwarden.config.fields import Kind, Text, refuse
 from stepwarden.config.nodes import Scalar
 from stepwarden.config.values import SIZE_FORMS, SIZE_PATTERN, parse_size, parse_whole, size_text
@@ -90,6 +93,40 @@ class Account(Kind):
         number = {"type": "integer", "minimum": 0, "maximum": MAX_ID}
         digits = {"type": "string", "pattern": "^(?:0|[1-9][0-9]*)$"}
         return {"anyOf": [number, {"type": "string", "pattern": f"^{ACCOUNT_NAME}$"}, digits]}
+
+
+@dataclass(frozen=True)
+class WordOr:
+    """One word that stands for the section with nothing said, or the section, which says more.
+
+    `says`: the section, for people.
+    """
+
+    word: str
+    says: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._word_read, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [{"const": self.word}, {**handler(schema), "minProperties": 1}]}
+
+    def _word_read(self, value: object) -> object:
+        accepted = f"{self.word}, or {self.says}"
+        if isinstance(value, dict):
+            if not value:
+                # Said once: later it may be empty because its keys were refused.
+                raise PydanticCustomError("too_short", "empty")
+            return value
+        if not isinstance(value, Scalar):
+            raise refuse("a list stands here", accepted)
+        if value.text != self.word:
+            raise refuse(f"{shown(value.text)} is not known here", accepted)
+        return {}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ _PLACES = (
     ("supervisor", "SupervisorSection", ""),
     ("supervisor.health", "HealthSection", ""),
     ("supervisor.reload", "ReloadSection", ""),
+    ("ready: of supervisor.health", "ReadyRuleSection", ""),
     ("supervisor.log", "LogSection", ""),
     ("backends.NAME", "BackendSection", ""),
     ("step: of a backend or a worker", "StepSection", ""),
@@ -116,6 +117,8 @@ def _takes(field: dict[str, Any]) -> str:
 
 def _of_several(choices: list[dict[str, Any]]) -> str:
     """A key that takes one of several kinds of values."""
+    if choices[-1].get("$ref", "").endswith("Section"):
+        return f"`{choices[0]['const']}`, or section"
     if any(choice.get("type") == "array" for choice in choices):
         return "text, or a list of such"
     if any("pattern" in choice for choice in choices):

@@ -14,6 +14,7 @@ from stepwarden.config.problems import Problem
 from stepwarden.core.budget import StepRule
 from stepwarden.core.groups import GroupPolicy
 from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.ready_rule import ReadyRule
 
 MIB = 1024 * 1024
 
@@ -29,6 +30,7 @@ class SupervisorSettings:
     `agent_listen` and `health_listen` hold TCP addresses as HOST:PORT. `on_exit` is auto, stop or
     leave; `runner` auto, systemd or spawn. `stop_limit`: seconds that whatever stops the daemon
     gives it to end all workers.
+    `loop_limit`: seconds that the loop may stand still before the daemon ends itself; 0: for ever.
     """
 
     runtime_dir: Path
@@ -47,6 +49,8 @@ class SupervisorSettings:
     stop_limit: float = 90.0
     reload_watch: bool = True
     reload_interval: float = 1.0
+    loop_limit: float = 60.0
+    health_ready: ReadyRule = field(default_factory=ReadyRule)
 
 
 @dataclass(frozen=True, slots=True)

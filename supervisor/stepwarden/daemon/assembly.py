@@ -76,6 +76,7 @@ def make_reports(config: Config, clock: Clock) -> Reports:
     store = StateStore(settings.state_dir, _copies(settings), clock)
     health = HealthServer(targets(settings.health_listen, "supervisor.health.listen"), clock)
     reporter = Reporter(store.journal, health, notifier, clock, log)
+    reporter.judge_ready_by(settings.health_ready)
     return Reports(log_writer, notifier, store, health, reporter)
 
 

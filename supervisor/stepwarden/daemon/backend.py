@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from stepwarden.clock import Clock
@@ -56,8 +57,14 @@ class Backend:
         return None if unit is None else self._shown(unit, self._clock.monotonic())
 
     def _shown(self, unit: Unit, now: float) -> WorkerView:
-        self._loop.look(unit, now)
-        return _view(unit, self._groups, now)
+        try:
+            self._loop.look(unit, now)
+            return _view(unit, self._groups, now)
+        except Exception as error:
+            # One worker's data must hide neither the others nor its own state.
+            text = f"its ranks cannot be shown, a fault of ours: {type(error).__name__}: {error}"
+            bare = _view(Unit(unit.config, unit.state), self._groups, now)
+            return replace(bare, sentence=f"{unit.state.sentence}; {text}".removeprefix("; "))
 
     def command(self, action: str, name: str) -> None:
         """Begin to start, stop or restart a worker."""

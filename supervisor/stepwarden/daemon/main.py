@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import threading
 
 from stepwarden import __version__
 from stepwarden.clock import Clock, SystemClock
@@ -35,12 +36,17 @@ from stepwarden.edge.instance_lock import InstanceLock
 from stepwarden.edge.late_commands import end_late_commands
 from stepwarden.edge.late_launches import end_late_launches, launcher_mark
 from stepwarden.edge.listen import ensure_directory
+from stepwarden.edge.loop_guard import LoopGuard, end_surely, stack_of
 from stepwarden.edge.page_home import forget_page_home, remove_page_home
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.state_records import LifeRecord
 from stepwarden.edge.strays import find_strays
 from stepwarden.errors import ExitCode
 from stepwarden.waiting import wait
+
+TELL_SECONDS = 0.5
+TELL_LOOK_SECONDS = 0.005
+"""How long watchers of our health are waited for, and how often they are looked at."""
 
 
 def run(config: Config) -> ExitCode:
@@ -66,6 +72,12 @@ class Daemon:
         self._machine = Machine(config, self._reports, clock)
         self._agents = self._machine.make_agent_server(self._on_refused)
         self._sockets = self._machine.watch_sockets(self._agents, self._reports.reporter)
+        self._guard = LoopGuard(
+            lambda: self._reports.reporter.turned_at,
+            config.supervisor.loop_limit,
+            self._end_without_loop,
+            clock,
+        )
         self._stop_asked = asyncio.Event()
         self._signal = 0
         self._served = False
@@ -81,13 +93,17 @@ class Daemon:
         loop.add_signal_handler(signal.SIGUSR1, self._reports.log_writer.reopen)
         try:
             await self._start()
+            self._guard.start()
             turning = loop.create_task(self._machine.loop.run())
             stopping = loop.create_task(self._stop_asked.wait())
             await asyncio.wait({turning, stopping}, return_when=asyncio.FIRST_COMPLETED)
             crashed = turning.done()
             if crashed:
+                # As after any other loss of the daemon: workers live on, and the next adopts them.
+                self._reports.health.drain()
                 self._reports.reporter.crashed(turning.exception())
-            await self._stop(turning)
+            else:
+                await self._stop(turning)
             return ExitCode.INTERNAL if crashed else ExitCode.OK
         finally:
             await self._close()
@@ -95,6 +111,16 @@ class Daemon:
     def _asked(self, number: int) -> None:
         self._signal = self._signal or number
         self._stop_asked.set()
+
+    def _end_without_loop(self, lost: float) -> None:
+        """The loop stands still, perhaps for ever: end, so that another daemon can watch."""
+        thread = threading.main_thread().ident or 0
+
+        def last_words() -> None:
+            self._reports.reporter.stood_still(lost, stack_of(thread))
+            self._reports.log_writer.close()
+
+        end_surely(ExitCode.LOOP_STUCK, last_words)
 
     # The start
 
@@ -188,7 +214,7 @@ class Daemon:
         """Everybody who is not left alone is told to stop at once; each has its own grace."""
         machine, reports = self._machine, self._reports
         machine.backend.closed = "stopping; it takes no commands any more"
-        reports.health.drain()
+        await self._drain()
         reports.notifier.stopping()
         job = await machine.host.job()
         settings = self._config.supervisor
@@ -208,6 +234,14 @@ class Daemon:
         await self._end_of_nobodys(limit)
         machine.loop.stop()
         await asyncio.wait({turning})
+
+    async def _drain(self) -> None:
+        """NOT_SERVING, and heard by every watcher that listens, before anybody is told to stop."""
+        health, clock = self._reports.health, self._clock
+        health.drain()
+        limit = Deadline.after(clock.monotonic(), TELL_SECONDS)
+        while not health.all_told and not limit.passed(clock.monotonic()):
+            await asyncio.sleep(TELL_LOOK_SECONDS)
 
     async def _end_of_nobodys(self, limit: Deadline) -> None:
         """Lives that no configuration names end with us: perhaps no daemon comes after."""

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from stepwarden.clock import Clock
+from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.lifecycle import State
+from stepwarden.core.ready_rule import ReadyRule, Standing
+from stepwarden.core.sentences import seconds
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.health_service import HealthServer
 from stepwarden.edge.health_table import READY, HealthSnapshot, worker_name
@@ -21,6 +24,9 @@ WARNINGS = frozenset({Kind.REFUSED, Kind.AGENT_SILENT, Kind.OVER_ROWS, Kind.LEFT
 
 LOUD = frozenset({State.UNHEALTHY, State.DEAD, State.FAILED})
 """Arriving in one of these is a warning in the log; FAILED is an error."""
+
+
+FAULT_SECONDS = 60.0
 
 
 class Reporter:
@@ -42,9 +48,11 @@ class Reporter:
         self._units: Mapping[str, Unit] = {}
         self._followers: Callable[[RecordedEvent], None] | None = None
         self._serving: Mapping[str, bool] = {}
+        self._ready = ReadyRule()
         self._stale = True
         self._said_trouble = ""
         self._troubles: list[Callable[[], str]] = [lambda: journal.trouble]
+        self._faults: dict[str, tuple[str, Deadline]] = {}
         self._change = asyncio.Event()
         self.turned_at = clock.monotonic()
 
@@ -62,6 +70,11 @@ class Reporter:
     def ask_for_trouble(self, ask: Callable[[], str]) -> None:
         """Show from now on what `ask` answers beside the other troubles; "": all is well there."""
         self._troubles.append(ask)
+
+    def judge_ready_by(self, rule: ReadyRule) -> None:
+        """When `ready` is SERVING, from the next turn on."""
+        self._ready = rule
+        self._stale = True
 
     def note(self, event: Event) -> None:
         """One event that no turn brought forth."""
@@ -98,12 +111,26 @@ class Reporter:
 
     def crashed(self, error: BaseException | None) -> None:
         """The verdict loop itself has ended: the worst that can happen here."""
-        self._log.critical("the verdict loop ended", exc_info=error)
+        text = "the verdict loop ended; workers live on, for the next daemon to adopt"
+        self._log.critical(text, exc_info=error)
+
+    def stood_still(self, lost: float, stack: list[str]) -> None:
+        """The verdict loop has not turned for so many seconds. Called from another thread."""
+        text = f"the verdict loop has stood still for {seconds(lost)}; ending without it"
+        self._log.critical(text, stack=stack)
 
     def fault(self, worker: str, error: Exception, now: float) -> None:
-        """A turn of one worker raised: a fault of ours that must not end the loop."""
+        """A turn of one worker raised: a fault of ours that must not end the loop.
+
+        The same fault of the same worker is told once in FAULT_SECONDS.
+        """
+        said = f"{type(error).__name__}: {error}"
+        before, until = self._faults.get(worker, ("", Deadline.after(now, 0.0)))
+        if said == before and not until.passed(now):
+            return
+        self._faults[worker] = said, Deadline.after(now, FAULT_SECONDS)
         self._log.exception("fault", worker=worker, exc_info=error)
-        text = f"a fault of ours in its turn: {type(error).__name__}: {error}"
+        text = f"a fault of ours in its turn: {said}"
         self.events([Event(Kind.DAEMON, text, worker)], now)
 
     def _health_of_all(self) -> dict[str, bool]:
@@ -111,10 +138,9 @@ class Reporter:
             worker_name(name): unit.state.lifecycle is State.HEALTHY
             for name, unit in self._units.items()
         }
-        serving[READY] = all(
-            unit.state.lifecycle is State.HEALTHY
-            for unit in self._units.values()
-            if unit.policy.autostart
+        serving[READY] = self._ready.holds(
+            Standing(name, unit.state.lifecycle, unit.policy.autostart)
+            for name, unit in self._units.items()
         )
         return serving
 

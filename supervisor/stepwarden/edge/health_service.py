@@ -64,9 +64,18 @@ class HealthServer:
             self._hub.wake()
 
     def drain(self) -> None:
-        """Everything is NOT_SERVING from now on: before the first worker is told to stop."""
+        """Everything is NOT_SERVING from now on: before the first worker is told to stop.
+
+        Waits for nobody; `all_told` says when every watcher has heard of it.
+        """
         self.table.drain()
-        self._hub.wake()
+        if self._server is not None:
+            self._hub.tell()
+
+    @property
+    def all_told(self) -> bool:
+        """True where every watcher has been handed the newest status."""
+        return self._hub.up_to_date
 
     def shutdown(self) -> None:
         """Drain, end all streams, stop serving. Bounded to about 2 s; waits for no client."""

@@ -3,7 +3,8 @@
 A watcher holds no thread while nothing changes. When its status changes, a sender thread hands
 over the newest status; a change that came and went while the client did not read is left out. A
 client that does not take a message within `STUCK_AFTER_SECONDS` is cut off, so that it cannot hold
-a sender thread for ever.
+a sender thread for ever. Those who have not yet taken any message have senders of their own, so
+that a crowd of clients that never read keeps no news from those who do.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ MAX_WATCHERS = 4096
 RECHECK_SECONDS = 0.25
 """How often staleness is looked at when nobody publishes anything."""
 
-STUCK_AFTER_SECONDS = 5.0
+STUCK_AFTER_SECONDS = 2.0
 
-_SENDERS = 4
+_SENDERS = 8
 
 Send = Callable[[object], None]
 
@@ -35,6 +36,8 @@ class Watcher:
 
     def __init__(self, name: str, send: Send, cut_off: Callable[[], object], clock: Clock) -> None:
         self.name = name
+        self.proven = False
+        """True once the client has taken a message."""
         self._send = send
         self._cut_off = cut_off
         self._clock = clock
@@ -43,6 +46,12 @@ class Watcher:
         self._wanted: int | None = None
         self._ending = False
         self._sending_since: float | None = None
+
+    @property
+    def up_to_date(self) -> bool:
+        """True where the client has taken all that it has to be told."""
+        with self._lock:
+            return self._told == self._wanted and self._sending_since is None
 
     def offer(self, status: int, pool: ThreadPoolExecutor) -> None:
         """Let the client know `status`, unless it does already."""
@@ -83,6 +92,7 @@ class Watcher:
                 self._send(None)
                 return
             self._send(HealthCheckResponse(status=status))
+            self.proven = True
 
 
 class WatcherHub:
@@ -94,6 +104,7 @@ class WatcherHub:
         self._lock = threading.Lock()
         self._watchers: dict[int, Watcher] = {}
         self._pool = ThreadPoolExecutor(_SENDERS, thread_name_prefix="health-send")
+        self._greeters = ThreadPoolExecutor(_SENDERS, thread_name_prefix="health-greet")
         self._news = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._look_after, name="health-watch", daemon=True)
@@ -121,8 +132,18 @@ class WatcherHub:
             if self._stopping or len(self._watchers) >= MAX_WATCHERS:
                 return None
             self._watchers[id(watcher)] = watcher
-        watcher.offer(self._status(name), self._pool)
+        watcher.offer(self._status(name), self._greeters)
         return lambda: self._forget(watcher)
+
+    @property
+    def up_to_date(self) -> bool:
+        """True where every client has taken the newest status of its name."""
+        return all(watcher.up_to_date for watcher in self._all())
+
+    def tell(self) -> None:
+        """Offer everybody the present status now, in the caller's thread."""
+        for watcher in self._all():
+            watcher.offer(self._status(watcher.name), self._senders(watcher))
 
     def stop(self) -> None:
         """Tell everybody the last status and end their streams; waits for no client."""
@@ -131,15 +152,23 @@ class WatcherHub:
             watchers = list(self._watchers.values())
         self._news.set()
         for watcher in watchers:
-            watcher.offer(self._status(watcher.name), self._pool)
-            watcher.end(self._pool)
+            watcher.offer(self._status(watcher.name), self._senders(watcher))
+            watcher.end(self._senders(watcher))
 
     def close(self) -> None:
         """After the server has ended: no stream can hold a sender any more."""
         self._news.set()
         if self._thread.is_alive():
             self._thread.join(STUCK_AFTER_SECONDS)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._greeters):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _all(self) -> list[Watcher]:
+        with self._lock:
+            return list(self._watchers.values())
+
+    def _senders(self, watcher: Watcher) -> ThreadPoolExecutor:
+        return self._pool if watcher.proven else self._greeters
 
     def _forget(self, watcher: Watcher) -> None:
         with self._lock:
@@ -153,8 +182,6 @@ class WatcherHub:
         while not self._stopping:
             self._news.wait(RECHECK_SECONDS)
             self._news.clear()
-            with self._lock:
-                watchers = [] if self._stopping else list(self._watchers.values())
-            for watcher in watchers:
-                watcher.offer(self._status(watcher.name), self._pool)
+            for watcher in [] if self._stopping else self._all():
+                watcher.offer(self._status(watcher.name), self._senders(watcher))
                 watcher.check_stuck()
