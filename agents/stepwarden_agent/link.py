@@ -7,9 +7,9 @@ listens: a frozen one would find a pile of old messages when it wakes.
 
 from __future__ import annotations
 
+import os
 import random
 import select
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -18,10 +18,11 @@ from stepwarden_proto.channel import KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS
 from stepwarden_proto.page import TOKEN_METADATA_KEY
 
 from stepwarden_agent import forking, log
-from stepwarden_agent.settings import Settings
+from stepwarden_agent.settings import Settings, TlsSettings
 from stepwarden_agent.wire.call import Call
 from stepwarden_agent.wire.dial import Dial
-from stepwarden_agent.wire.target import parse_target
+from stepwarden_agent.wire.errors import TlsError
+from stepwarden_agent.wire.target import Target, parse_target
 
 TICK, ATTACH, PHASE, BUSY, IDLE, LEASE, BYE = range(7)
 """Codes of BeatReason, repeated here because the stubs are imported late."""
@@ -47,7 +48,6 @@ KEEPALIVE_SECONDS = KEEPALIVE_TIME_MS / 1000.0
 PING_SECONDS = KEEPALIVE_TIMEOUT_MS / 1000.0
 
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT"})
-_CHUNK_BYTES = 8192
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 MakeMessage = Callable[[Any, int], Any]
@@ -78,6 +78,7 @@ class Link:
         self._make = make
         self._wake = wake
         self._target = parse_target(settings.target)
+        self._secure = _secure(settings, self._target)
         self._call = self._new_call()
         self._stubs: Any = None
         self._due: int | None = None
@@ -114,7 +115,7 @@ class Link:
         if self._up and self._dial is not None and self._dial.socket is not None:
             with suppress(OSError):
                 self._call.leave()
-                self._write(self._dial.socket)
+                self._dial.send(self._call.out)
         self._hang_up()
 
     def abandon(self) -> None:
@@ -125,12 +126,9 @@ class Link:
 
     def interest(self) -> tuple[int, int]:
         """The descriptor and the events to wait for; (-1, 0): none."""
-        if self._dial is None or self._dial.socket is None:
+        if self._dial is None:
             return -1, 0
-        if not self._up:
-            return self._dial.socket.fileno(), select.POLLOUT
-        wanted = select.POLLIN | (select.POLLOUT if self._call.out else 0)
-        return self._dial.socket.fileno(), wanted
+        return self._dial.interest(self._up and bool(self._call.out))
 
     def due_at(self) -> float | None:
         """The instant at which `turn` has to be called though nothing arrives; None: never."""
@@ -155,6 +153,10 @@ class Link:
                 self._move(self._dial, now, events)
         except _LostError as lost:
             self._lose(now, lost.status, str(lost))
+        except TlsError as error:
+            self._lose(now, "TLS", str(error))
+        except PermissionError as error:
+            self._lose(now, "PERMISSION", f"{error.strerror} (this user is {os.geteuid()})")
         except OSError as error:
             self._lose(now, "UNAVAILABLE", error.strerror or str(error))
         except Exception as error:
@@ -173,10 +175,10 @@ class Link:
 
     def _new_call(self) -> Call:
         token = ((TOKEN_METADATA_KEY, self._settings.token),)
-        return Call(METHOD, self._target.authority, token)
+        return Call(METHOD, self._target.authority, token, tls=self._secure is not None)
 
     def _dial_up(self) -> None:
-        self._dial = Dial(self._target, self._wake)
+        self._dial = Dial(self._target, self._wake, self._secure)
         self._call = self._new_call()
 
     def _move(self, dial: Dial, now: float, events: int) -> None:
@@ -188,22 +190,23 @@ class Link:
             if self._deadline is None or dial.looking:
                 self._deadline = now + CONNECT_SECONDS
             self._up = dial.advance()
+            if self._up and self._secure is not None:
+                self._read(dial, now)
         elif dial.socket is not None and (late or events & _READABLE):
             # Late or not: what has arrived by now counts.
-            self._read(dial.socket, now)
+            self._read(dial, now)
         if self._deadline is not None and now >= self._deadline:
             raise _LostError("no answer", self._patience())
         if self._up and dial.socket is not None and not self.over:
             self._send_due(now)
-            self._write(dial.socket)
+            dial.send(self._call.out)
 
-    def _read(self, connected: socket.socket, now: float) -> None:
-        try:
-            data = connected.recv(_CHUNK_BYTES)
-        except BlockingIOError:
+    def _read(self, dial: Dial, now: float) -> None:
+        data = dial.receive()
+        if data is None:
             return
         if not data:
-            raise _LostError("UNAVAILABLE", "the supervisor closed the connection")
+            raise self._closed()
         self._heard_at = now
         for message in self._call.receive(data):
             self._acknowledged(message)
@@ -247,19 +250,24 @@ class Link:
         self._deadline = now + MESSAGE_SECONDS
         self._next_send = now + MIN_GAP_SECONDS
 
-    def _write(self, connected: socket.socket) -> None:
-        out = self._call.out
-        if out:
-            with suppress(BlockingIOError):
-                # No signal: an engine may have given SIGPIPE its deadly default back.
-                del out[: connected.send(out, socket.MSG_NOSIGNAL)]
-
     def _patience(self) -> str:
         if self._sent is not None:
             return f"nothing acknowledged within {MESSAGE_SECONDS:g} s"
         if self._begun:
             return f"a ping was not answered within {PING_SECONDS:g} s"
         return f"no greeting within {CONNECT_SECONDS:g} s"
+
+    def _closed(self) -> _LostError:
+        if self._call.ready or self._target.local:
+            return _LostError("UNAVAILABLE", "the supervisor closed the connection")
+        # gRPC tells nobody why it does not agree to TLS.
+        why = "if it speaks TLS, STEPWARDEN_CA is needed here"
+        if self._secure is not None:
+            told = self._secure.cert
+            why = f"it may not accept our certificate {told}"
+            if not told:
+                why = "it may want a certificate of ours (STEPWARDEN_CERT, STEPWARDEN_KEY)"
+        return _LostError("TLS", f"the port closed the connection without a greeting; {why}")
 
     def _lose(self, now: float, status: str, text: str) -> None:
         self._hang_up()
@@ -284,6 +292,15 @@ class Link:
         if self._dial is not None:
             self._dial.close()
             self._dial = None
+
+
+def _secure(settings: Settings, target: Target) -> TlsSettings | None:
+    """What TLS needs; None: none is spoken. Raises ValueError where that cannot be meant."""
+    if settings.tls is None or target.local:
+        return None
+    if not settings.tls.ca:
+        raise ValueError("TLS needs STEPWARDEN_CA, the file of the authorities to be believed")
+    return settings.tls
 
 
 def _import_line(error: Exception) -> str:

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from stepwarden_proto.page import (
     ATTACHED_PAGES,
     ENV_ATTACH,
+    ENV_CA,
+    ENV_CERT,
     ENV_INCARNATION,
     ENV_INTERVAL,
+    ENV_KEY,
     ENV_PAGE_DIR,
+    ENV_SERVER_NAME,
     ENV_TARGET,
     ENV_TOKEN,
     ENV_WORKER,
@@ -22,11 +26,25 @@ MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 0.1, 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """PEM files for TLS to a TCP target. `cert` "": no certificate of ours; `key` "": in `cert`.
+
+    `server_name`: what its certificate must name; "": the host of the target.
+    """
+
+    ca: str
+    cert: str = ""
+    key: str = ""
+    server_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Where to report, and every how many seconds.
 
     `target` or `page_dir` may be "" (not given), never both. `attach`: the directory where
-    invitations to lives are left, "" for a worker that the supervisor starts itself.
+    invitations to lives are left, "" for a worker that the supervisor starts itself. `tls` holds
+    for a TCP target only; None: plain text.
     """
 
     worker: str
@@ -36,6 +54,7 @@ class Settings:
     page_dir: str
     interval: float = DEFAULT_INTERVAL_SECONDS
     attach: str = ""
+    tls: TlsSettings | None = None
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings | None:
@@ -51,7 +70,13 @@ def read_settings(environ: Mapping[str, str]) -> Settings | None:
         token=environ.get(ENV_TOKEN, ""),
         page_dir=page_dir,
         interval=as_interval(environ.get(ENV_INTERVAL, "")),
+        tls=_tls(environ),
     )
+
+
+def _tls(environ: Mapping[str, str]) -> TlsSettings | None:
+    found = [environ.get(name, "") for name in (ENV_CA, ENV_CERT, ENV_KEY, ENV_SERVER_NAME)]
+    return TlsSettings(*found) if any(found) else None
 
 
 def _to_attach(directory: str) -> Settings | None:

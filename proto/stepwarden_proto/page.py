@@ -83,6 +83,12 @@ ENV_TOKEN: Final = "STEPWARDEN_TOKEN"
 ENV_PAGE_DIR: Final = "STEPWARDEN_PAGE_DIR"  # directory of this incarnation's pages
 TOKEN_METADATA_KEY: Final = "stepwarden-token"
 
+# For a TCP target only, set by the operator: TLS is spoken where ENV_CA is set.
+ENV_CA: Final = "STEPWARDEN_CA"  # PEM file of the authorities that the supervisor is believed by
+ENV_CERT: Final = "STEPWARDEN_CERT"  # PEM file of our own certificate, where it wants one
+ENV_KEY: Final = "STEPWARDEN_KEY"  # PEM file of its key; without it: in ENV_CERT too
+ENV_SERVER_NAME: Final = "STEPWARDEN_SERVER_NAME"  # name in its certificate, if not the target's
+
 ENV_INTERVAL: Final = "STEPWARDEN_INTERVAL"  # seconds between two beats, and between two ticks
 ENV_ATTACH: Final = "STEPWARDEN_ATTACH"  # instead of all of these: directory with an INVITATION
 INVITATION: Final = "life.json"  # worker, incarnation, target, socket, token, interval

@@ -134,7 +134,7 @@ def test_d5_a_sidecar_of_a_process_that_the_platform_starts(example: Config) -> 
     supervisor, worker = example.supervisor, example.workers["engine"]
     policy = worker.policy
     assert supervisor.agent_socket == Path("/run/stepwarden/agent.sock")
-    assert supervisor.health_listen == ("0.0.0.0:50051",)
+    assert supervisor.health.addresses == ("0.0.0.0:50051",)
     assert supervisor.state_dir == Path("/var/lib/stepwarden")
     assert supervisor.stop_limit == 120.0
     assert worker.attach is not None
@@ -146,7 +146,8 @@ def test_d5_a_sidecar_of_a_process_that_the_platform_starts(example: Config) -> 
     assert (worker.stop_signal, worker.stop_grace) == (signal.SIGTERM, 60.0)
     assert (policy.restart.on, policy.expect_external) == ("never", 600.0)
     assert policy.drain == 55.0
-    assert warned(example) == [("supervisor.health.listen[0]", "other hosts")]
+    assert supervisor.health.insecure
+    assert warned(example) == []
 
 
 @pytest.mark.parametrize("example", ["vllm-cpu"], indirect=True)

@@ -40,7 +40,7 @@ def test_the_sample_of_the_design_loads_as_it_is_meant(tmp_path: Path) -> None:
     assert config.path == path
     assert [problem.path for problem in config.warnings] == ["backends.npu"]  # nobody uses it
     assert config.supervisor.admin_socket == Path("/run/stepwarden/admin.sock")
-    assert config.supervisor.health_listen == ("127.0.0.1:50051",)
+    assert config.supervisor.health.addresses == ("127.0.0.1:50051",)
     assert config.backends["npu"].step.budget(9, None).seconds == 40.0
     assert worker.policy.step_budget(16, None).seconds == 316.0
     assert worker.argv == ("vllm", "serve", "google/gemma", "--max-num-seqs", "64")

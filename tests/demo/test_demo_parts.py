@@ -126,7 +126,7 @@ def test_the_placed_file_is_valid_and_stays_in_its_directory(tmp_path: Path) -> 
     assert config.warnings == ()
     assert config.supervisor.runtime_dir == runtime
     assert config.supervisor.state_dir == state
-    assert config.supervisor.health_listen == ()
+    assert config.supervisor.health.addresses == ()
     argv = config.workers["tiny"].argv
     assert argv[0] == sys.executable
     assert argv[argv.index("--control") + 1] == str(runtime / "control.sock")

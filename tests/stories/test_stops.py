@@ -92,7 +92,7 @@ def refused(crew: Crew, config: Path) -> str:
 def test_o_state_3_another_configuration_on_the_same_address_starts_nothing(shared: str) -> None:
     """Its state directory is another, so the lock lets it pass; the address does not."""
     port = free_port()
-    with Crew({"w": stub()}, supervisor=f'  agent_listen: ["127.0.0.1:{port}"]\n') as crew:
+    with Crew({"w": stub()}, supervisor=f'  agents: {{listen: ["127.0.0.1:{port}"]}}\n') as crew:
         crew.ready()
         run = crew.directory / "run"
         before = {path.name: path.stat().st_ino for path in run.glob("*.sock")}
@@ -102,7 +102,7 @@ def test_o_state_3_another_configuration_on_the_same_address_starts_nothing(shar
         lines = {
             "agent socket": f"agent_socket: {run}/agent.sock",
             "admin socket": f"admin_socket: {run}/admin.sock",
-            "TCP port": f'agent_listen: ["127.0.0.1:{port}"]',
+            "TCP port": f'agents: {{listen: ["127.0.0.1:{port}"]}}',
         }
         other.write_text(
             f"supervisor:\n  runtime_dir: {crew.directory}/run2\n"

@@ -132,7 +132,7 @@ def test_o_grpc_1_agents_are_back_within_3_seconds_of_the_next_daemon(sockets: s
     """Nobody is DEAD in between. The directory of the sockets may have been made anew; the third
     worker beats over TCP."""
     port = free_port()
-    with three(f'  agent_listen: ["127.0.0.1:{port}"]\n', tcp=port) as crew:
+    with three(f'  agents: {{listen: ["127.0.0.1:{port}"]}}\n', tcp=port) as crew:
         crew.ready()
         run = crew.directory / "run"
         inode = (run / "agent.sock").stat().st_ino

@@ -27,7 +27,7 @@ def test_o_grpc_2_proxy_variables_stand_in_nobodys_way(monkeypatch: pytest.Monke
     for name, host in {"ip": "127.0.0.1", "name": "localhost"}.items():
         told = f"STEPWARDEN_TARGET={host}:{port} exec {line}"
         workers[name] = shell(told, agent="required", env={})
-    listen = f'  agent_listen: ["127.0.0.1:{port}"]\n'
+    listen = f'  agents: {{listen: ["127.0.0.1:{port}"]}}\n'
     proxies = dict.fromkeys(VARIABLES, PROXY)
     with Crew(workers, supervisor=listen, env=proxies) as crew:
         crew.ready()

@@ -167,9 +167,13 @@ def watch(channel: grpc.Channel, service: str) -> Any:
 
 
 @contextlib.contextmanager
-def health_stub(address: str) -> Iterator[Any]:
-    """Health Check as a callable."""
-    with grpc.insecure_channel(address, options=CLIENT_OPTIONS) as channel:
+def health_stub(address: str, credentials: grpc.ChannelCredentials | None = None) -> Iterator[Any]:
+    """Health Check as a callable; with `credentials` over TLS."""
+    with (
+        grpc.insecure_channel(address, options=CLIENT_OPTIONS)
+        if credentials is None
+        else grpc.secure_channel(address, credentials, options=CLIENT_OPTIONS)
+    ) as channel:
         yield channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             _request,

@@ -14,7 +14,7 @@ from typing import Any, Self
 from stepwarden_agent.link import Link
 from stepwarden_agent.message import BeatMaker
 from stepwarden_agent.page_file import private_page
-from stepwarden_agent.settings import Settings
+from stepwarden_agent.settings import Settings, TlsSettings
 from stepwarden_agent.wire import frames, hpack
 from stepwarden_agent.wire.frames import Frame, FrameReader, make_frame
 from stepwarden_agent.wire.http2 import PREFACE
@@ -50,9 +50,9 @@ def cut(data: bytes) -> list[Frame]:
     return found
 
 
-def new_link(target: str, token: str = "token") -> Link:
+def new_link(target: str, token: str = "token", tls: TlsSettings | None = None) -> Link:
     """A link of rank 0 that nobody drives yet."""
-    told = Settings("w", "w-1", target, token, "")
+    told = Settings("w", "w-1", target, token, "", tls=tls)
     maker = BeatMaker(told, "0", "")
     words = private_page("idle").words
 

@@ -46,8 +46,8 @@ class End(NamedTuple):
 class Call:
     """A call of `path`; begin it when the connection is `ready`.
 
-    `metadata` is sent with it, its values kept secret. Raises ValueError where they cannot be sent.
-    `trailers` is what the peer sent with the end of the call.
+    `metadata` is sent with it, its values kept secret. `tls`: the connection is. Raises ValueError
+    where they cannot be sent. `trailers` is what the peer sent with the end of the call.
     """
 
     def __init__(
@@ -56,9 +56,11 @@ class Call:
         authority: str,
         metadata: Sequence[Header],
         limits: Limits = OF_THE_AGENT,
+        *,
+        tls: bool = False,
     ) -> None:
         self._connection = Connection()
-        self._block = _header_block(path, authority, metadata)
+        self._block = _header_block(path, authority, metadata, "https" if tls else "http")
         self._buffer = bytearray()
         self._quiet_bytes = 0
         self._answered = False
@@ -153,10 +155,10 @@ class Call:
             self.end = End(status, text)
 
 
-def _header_block(path: str, authority: str, metadata: Sequence[Header]) -> bytes:
+def _header_block(path: str, authority: str, metadata: Sequence[Header], scheme: str) -> bytes:
     plain = [
         (":method", "POST"),
-        (":scheme", "http"),
+        (":scheme", scheme),
         (":path", path),
         (":authority", authority),
         ("te", "trailers"),

@@ -28,6 +28,11 @@ class Target:
     port: int
     authority: str
 
+    @property
+    def local(self) -> bool:
+        """A unix socket."""
+        return not self.host
+
 
 def parse_target(text: str) -> Target:
     """Read a target. Raises ValueError, with what is accepted, for anything else."""

@@ -17,6 +17,9 @@ def run(options: argparse.Namespace) -> int:
     """Check the file, then supervise until SIGTERM or SIGINT."""
     from stepwarden.cli.check import summary
     from stepwarden.config import ConfigError, load
+    from stepwarden.edge.grpc_log import import_quietly
+
+    import_quietly()
     from stepwarden.daemon.main import run as run_daemon
 
     try:

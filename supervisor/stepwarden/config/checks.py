@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stepwarden.config.engine_checks import check_engine
-from stepwarden.config.fields import is_loopback, split_address
+from stepwarden.config.fields import split_address
 from stepwarden.config.findings import Findings
 from stepwarden.config.problems import Path
 from stepwarden.config.settings import SupervisorSettings, WorkerConfig
 from stepwarden.config.values import parse_whole, seconds_text
 from stepwarden.core.budget import Formula, Rows
 from stepwarden.core.policy import AGENT_NONE, WorkerPolicy
+from stepwarden.exposure import exposed
 
 _BATCH_OPTIONS = ("--max-num-seqs", "--max_num_seqs")
 
 
 def check_supervisor(settings: SupervisorSettings, findings: Findings) -> None:
     """Say what looks wrong about the daemon's own settings."""
-    for position, address in enumerate(settings.health_listen):
-        if not is_loopback(split_address(address)[0]):
-            path = ("supervisor", "health", "listen", position)
-            findings.warning(path, "other hosts can reach this address, without TLS")
+    for position, address in enumerate(settings.agents.addresses):
+        if settings.agents.insecure and exposed([split_address(address)[0]], False, False):
+            path = ("supervisor", "agents", "listen", position)
+            message = f"other hosts can reach {address}, and tokens of workers travel as plain text"
+            findings.warning(path, message)
     if settings.socket_mode & 0o007:
         message = "every user of this host may use the sockets, the admin socket too"
         findings.warning(("supervisor", "socket_mode"), message)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path as FilePath
 
 from stepwarden.config.findings import Findings
-from stepwarden.config.model import SupervisorSection
+from stepwarden.config.listen_section import listen_settings
+from stepwarden.config.model import AgentsSection, HealthSection, SupervisorSection
 from stepwarden.config.problems import Path
 from stepwarden.config.ready_rules import build_ready_rule
 from stepwarden.config.settings import SupervisorSettings
+from stepwarden.exposure import ListenSettings
 
 MAX_SOCKET_PATH = 107
 """Bytes that the kernel keeps for the path of a unix socket, without the closing NUL."""
@@ -22,10 +24,10 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
         state_dir=FilePath(section.state_dir),
         agent_socket=FilePath(section.agent_socket or runtime_dir / "agent.sock"),
         admin_socket=FilePath(section.admin_socket or runtime_dir / "admin.sock"),
-        agent_listen=tuple(section.agent_listen),
+        agents=_listener(section.agents, "agents", findings),
         socket_mode=int(section.socket_mode, 8),
         socket_group=section.socket_group,
-        health_listen=tuple(section.health.listen),
+        health=_listener(section.health, "health", findings),
         log_format=section.log.format,
         log_level=section.log.level,
         log_file=None if section.log.file is None else FilePath(section.log.file),
@@ -48,12 +50,18 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
     return settings
 
 
+def _listener(
+    section: AgentsSection | HealthSection, key: str, findings: Findings
+) -> ListenSettings:
+    return listen_settings(section, section.listen, ("supervisor", key), findings)
+
+
 def _check_addresses(settings: SupervisorSettings, findings: Findings) -> None:
     """Refuse what cannot be listened on twice."""
     seen: set[str] = set()
     lists: tuple[tuple[Path, tuple[str, ...]], ...] = (
-        (("supervisor", "agent_listen"), settings.agent_listen),
-        (("supervisor", "health", "listen"), settings.health_listen),
+        (("supervisor", "agents", "listen"), settings.agents.addresses),
+        (("supervisor", "health", "listen"), settings.health.addresses),
     )
     for path, addresses in lists:
         for position, address in enumerate(addresses):

@@ -13,6 +13,7 @@ from stepwarden.config.effective_worker import effective_worker, restart_times, 
 from stepwarden.config.effective_worker import step as _step
 from stepwarden.config.ready_rules import written_ready_rule
 from stepwarden.config.settings import BackendConfig, Config, GroupConfig, SupervisorSettings
+from stepwarden.exposure import ListenSettings
 
 
 class _Text(str):
@@ -75,7 +76,6 @@ def _supervisor(settings: SupervisorSettings) -> dict[str, Any]:
         runtime_dir=str(settings.runtime_dir),
         state_dir=str(settings.state_dir),
         agent_socket=str(settings.agent_socket),
-        agent_listen=list(settings.agent_listen),
         admin_socket=str(settings.admin_socket),
         socket_mode=f"{settings.socket_mode:04o}",
         socket_group=settings.socket_group,
@@ -85,9 +85,10 @@ def _supervisor(settings: SupervisorSettings) -> dict[str, Any]:
         reload={"watch": settings.reload_watch, "interval": settings.reload_interval},
         loop_limit=settings.loop_limit,
         health={
-            "listen": list(settings.health_listen),
+            **listener(settings.health),
             "ready": written_ready_rule(settings.health_ready),
         },
+        agents=listener(settings.agents),
         log=_log(settings),
     )
 
@@ -95,6 +96,14 @@ def _supervisor(settings: SupervisorSettings) -> dict[str, Any]:
 def _log(settings: SupervisorSettings) -> dict[str, Any]:
     file = None if settings.log_file is None else str(settings.log_file)
     return said(format=settings.log_format, level=settings.log_level, file=file)
+
+
+def listener(settings: ListenSettings) -> dict[str, Any]:
+    """The section of a TCP listener."""
+    tls = settings.tls
+    files = None if tls is None else {key: str(path) for key, path in tls.named().items()}
+    insecure = settings.insecure or None
+    return {"listen": list(settings.addresses), **said(tls=files, insecure=insecure)}
 
 
 def _backend(backend: BackendConfig) -> dict[str, Any]:

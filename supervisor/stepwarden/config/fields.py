@@ -7,7 +7,6 @@ all surprises of YAML are judged in one place, and gives the JSON Schema that ed
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -233,30 +232,20 @@ class Text(Kind):
 
 @dataclass(frozen=True)
 class Address(Kind):
-    """A TCP address to listen on; `loopback` allows only addresses of this host.
+    """A TCP address to listen on. `asked`: one that is asked instead, which needs a real port."""
 
-    `asked`: one that is asked instead, which needs a real port.
-    """
-
-    loopback: bool = False
     asked: bool = False
 
     def _accepts(self) -> str:
         if self.asked:
             return '"HOST:PORT" such as "127.0.0.1:8000" or "[::1]:8000"'
-        where = ", loopback only" if self.loopback else ""
-        return (
-            f'"HOST:PORT" such as "127.0.0.1:50051" or "[::1]:50051"{where}; port 0: any free one'
-        )
+        return '"HOST:PORT" such as "127.0.0.1:50051" or "[::1]:50051"; port 0: any free one'
 
     def _read(self, scalar: Scalar) -> str:
         host, port = split_address(scalar.text)
         number = parse_whole(port)
         if not host or number is None or number > 65535 or (self.asked and number == 0):
             raise refuse(f"{shown(scalar.text)} is not an address with a port", self._accepts())
-        if self.loopback and not is_loopback(host):
-            message = f"{shown(scalar.text)} is reachable from other hosts and has no TLS"
-            raise refuse(message, self._accepts())
         return scalar.text
 
     def _json_schema(self) -> dict[str, Any]:
@@ -268,13 +257,3 @@ def split_address(text: str) -> tuple[str, str]:
     """Host and port of ``HOST:PORT``; two empty texts where it is not an address."""
     found = re.fullmatch(ADDRESS_PATTERN, text, re.ASCII)
     return (found["host"], found["port"]) if found else ("", "")
-
-
-def is_loopback(host: str) -> bool:
-    """True where nobody outside this host reaches the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

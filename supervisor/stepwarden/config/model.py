@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from stepwarden.config.fields import Address, Choice, Duration, Flag, Text, Whole
+from stepwarden.config.listen_section import ListenSection
 from stepwarden.config.ready_rules import ALL, ReadyRuleSection
 from stepwarden.config.sections import (
     ABSOLUTE_PATH,
@@ -42,10 +43,9 @@ UNIT = Text(
 )
 RUNNERS = Choice(("auto", "systemd", "spawn"))
 ENGINES = Choice(("vllm", "sglang", "llama.cpp", "triton", "python"))
-LOCAL_ADDRESS = Address(loopback=True)
 
 
-class HealthSection(Section):
+class HealthSection(ListenSection):
     """grpc.health.v1: "" is the supervisor, `ready` the crew, `worker/NAME` one of the workers."""
 
     listen: list[Annotated[str, Address()]] = Field(
@@ -54,6 +54,14 @@ class HealthSection(Section):
     ready: Annotated[ReadyRuleSection, ALL] = Field(
         default=ReadyRuleSection(),
         description="What `ready` means: all, {at_least: N}, {workers: [NAME, ...]}, or both.",
+    )
+
+
+class AgentsSection(ListenSection):
+    """TCP for agents that cannot reach the agent socket: of containers, of other hosts."""
+
+    listen: list[Annotated[str, Address()]] = Field(
+        default=[], description="TCP addresses, beside the agent socket."
     )
 
 
@@ -97,9 +105,6 @@ class SupervisorSection(Section):
     agent_socket: Annotated[str | None, ABSOLUTE_PATH] = Field(
         default=None, description="Where agents report. Without it: agent.sock in runtime_dir."
     )
-    agent_listen: list[Annotated[str, LOCAL_ADDRESS]] = Field(
-        default=[], description="Further TCP addresses for agents, loopback only."
-    )
     admin_socket: Annotated[str | None, ABSOLUTE_PATH] = Field(
         default=None,
         description="Where the command line asks. Without it: admin.sock in runtime_dir.",
@@ -134,6 +139,7 @@ class SupervisorSection(Section):
     )
     health: HealthSection = HealthSection()
     reload: ReloadSection = ReloadSection()
+    agents: AgentsSection = AgentsSection()
     log: LogSection = LogSection()
 
 

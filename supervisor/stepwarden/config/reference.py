@@ -19,6 +19,8 @@ _PLACES = (
     ("supervisor.health", "HealthSection", ""),
     ("supervisor.reload", "ReloadSection", ""),
     ("ready: of supervisor.health", "ReadyRuleSection", ""),
+    ("supervisor.agents", "AgentsSection", ""),
+    ("tls: of a listener", "TlsSection", ""),
     ("supervisor.log", "LogSection", ""),
     ("backends.NAME", "BackendSection", ""),
     ("step: of a backend or a worker", "StepSection", ""),

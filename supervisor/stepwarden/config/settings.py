@@ -15,6 +15,7 @@ from stepwarden.core.budget import StepRule
 from stepwarden.core.groups import GroupPolicy
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.ready_rule import ReadyRule
+from stepwarden.exposure import NOWHERE, ListenSettings
 
 MIB = 1024 * 1024
 
@@ -27,9 +28,9 @@ class SupervisorSettings:
     """The daemon itself. `socket_group` None: the daemon's own group.
     `log_file` None: standard error.
 
-    `agent_listen` and `health_listen` hold TCP addresses as HOST:PORT. `on_exit` is auto, stop or
-    leave; `runner` auto, systemd or spawn. `stop_limit`: seconds that whatever stops the daemon
-    gives it to end all workers.
+    `agents` and `health`: where they listen by TCP. `on_exit` is auto, stop or leave; `runner`
+    auto, systemd or spawn. `stop_limit`: seconds that whatever stops the daemon gives it to end
+    all workers.
     `loop_limit`: seconds that the loop may stand still before the daemon ends itself; 0: for ever.
     """
 
@@ -37,10 +38,10 @@ class SupervisorSettings:
     state_dir: Path
     agent_socket: Path
     admin_socket: Path
-    agent_listen: tuple[str, ...] = ()
+    agents: ListenSettings = NOWHERE
     socket_mode: int = 0o600
     socket_group: str | None = None
-    health_listen: tuple[str, ...] = ()
+    health: ListenSettings = NOWHERE
     log_format: str = "auto"
     log_level: str = "info"
     log_file: Path | None = None

@@ -32,6 +32,8 @@ _NAMED: dict[str, type[Section]] = {
     "groups": GroupSection,
 }
 """The sections that stand below names of the operator's own."""
+_MOVED = {"supervisor.agent_listen": "supervisor.agents.listen"}
+"""Keys of earlier versions, and what they are called now."""
 _KEY_MARK = "[key]"
 _MAX_ROUNDS = 5
 _MISSING = ("missing", "too_short")
@@ -132,7 +134,8 @@ def _unknown_key(path: Path, findings: Findings) -> None:
     near = [word for word in known if word == name.lower()]
     near = near or difflib.get_close_matches(name.lower(), known, 1, 0.65)
     near = near or [word for word in known if name.lower().startswith(f"{word}_")]
-    suggestion = near[0] if near else _elsewhere(name, str(path[0]))
+    moved = _MOVED.get(".".join(map(str, path)), "")
+    suggestion = moved or (near[0] if near else _elsewhere(name, str(path[0])))
     findings.error(path, "unknown key", ", ".join(known), suggestion, at_key=True)
 
 

@@ -74,7 +74,7 @@ def make_reports(config: Config, clock: Clock) -> Reports:
     log = make_logger(form, settings.log_level, log_writer, clock, file)
     notifier = Notifier.from_env(os.environ)
     store = StateStore(settings.state_dir, _copies(settings), clock)
-    health = HealthServer(targets(settings.health_listen, "supervisor.health.listen"), clock)
+    health = HealthServer(targets(settings.health, "supervisor.health"), clock)
     reporter = Reporter(store.journal, health, notifier, clock, log)
     reporter.judge_ready_by(settings.health_ready)
     return Reports(log_writer, notifier, store, health, reporter)

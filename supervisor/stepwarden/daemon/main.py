@@ -24,6 +24,7 @@ from stepwarden.core.memory import Kept
 from stepwarden.core.resume import resume
 from stepwarden.daemon.adoption import Stock, TrustedUsers, take_stock, with_strays
 from stepwarden.daemon.assembly import Machine, make_reports
+from stepwarden.daemon.certificate_watch import CertificateWatch
 from stepwarden.daemon.endings import KILL_WAIT_SECONDS
 from stepwarden.daemon.late_units import take_over_late
 from stepwarden.daemon.leaving import Farewell, farewell
@@ -31,6 +32,7 @@ from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import ATTACH
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.agent_service import Refusal
+from stepwarden.edge.certificates import Certificates
 from stepwarden.edge.cgroup import remove_home
 from stepwarden.edge.instance_lock import InstanceLock
 from stepwarden.edge.late_commands import end_late_commands
@@ -77,6 +79,9 @@ class Daemon:
             config.supervisor.loop_limit,
             self._end_without_loop,
             clock,
+        )
+        self._certificates = CertificateWatch(
+            self._present_certificates, clock, self._reports.reporter.note
         )
         self._stop_asked = asyncio.Event()
         self._signal = 0
@@ -139,6 +144,7 @@ class Daemon:
         await self._agents.start()
         await machine.admin.start()
         self._sockets.start()
+        self._certificates.start()
         machine.backend.closed = ""
         reports.reporter.turned(self._clock.monotonic())
         reports.notifier.ready()
@@ -273,6 +279,7 @@ class Daemon:
     async def _close(self) -> None:
         machine, reports = self._machine, self._reports
         await self._sockets.close()
+        await self._certificates.close()
         await machine.admin.stop()
         await self._agents.stop()
         await machine.launcher.close()
@@ -291,6 +298,10 @@ class Daemon:
             forget_page_home(machine.page_note, machine.page_home)
         reports.notifier.close()
         reports.log_writer.close()
+
+    def _present_certificates(self) -> list[Certificates]:
+        bound = [*self._reports.health.listening, *self._agents.listening]
+        return [one.certificates for one in bound if one.certificates is not None]
 
     def _on_refused(self, refusal: Refusal) -> None:
         text = f"a message was not believed ({refusal.count} times): {refusal.reason}"

@@ -6,13 +6,15 @@ be open to all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from stepwarden.config import Config, WorkerConfig
 from stepwarden.edge.launcher import SpawnFailed
-from stepwarden.edge.listen import Target, UnixTarget, group_id, parse_target
+from stepwarden.edge.listen import Target, TcpTarget, UnixTarget, group_id, parse_target
 from stepwarden.edge.users import user_of
+from stepwarden.exposure import ListenSettings
 
 
 class Sockets:
@@ -30,7 +32,7 @@ class Sockets:
             )
             for uid in _other_users(config.workers.values())
         }
-        tcp = targets(settings.agent_listen, "supervisor.agent_listen")
+        tcp = targets(settings.agents, "supervisor.agents")
         self.agents: list[Target] = [self.agent, *self._of_users.values(), *tcp]
 
     def target_for(self, uid: int) -> str:
@@ -38,9 +40,15 @@ class Sockets:
         return str(self._of_users.get(uid, self.agent))
 
 
-def targets(addresses: Sequence[str], key: str) -> list[Target]:
-    """Addresses of the configuration as targets; `key` names them in errors."""
-    return [parse_target(address, key=key) for address in addresses]
+def targets(settings: ListenSettings, key: str) -> list[Target]:
+    """The addresses of a listener; `key` is its section in the configuration, for errors."""
+    parsed = (parse_target(address, key=f"{key}.listen") for address in settings.addresses)
+    return [
+        replace(target, tls=settings.tls, insecure=settings.insecure)
+        if isinstance(target, TcpTarget)
+        else target
+        for target in parsed
+    ]
 
 
 def _other_users(workers: Iterable[WorkerConfig]) -> list[int]:

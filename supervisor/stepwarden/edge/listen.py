@@ -17,9 +17,11 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from stepwarden.edge.certificates import Certificates
 from stepwarden.errors import AlreadyRunningError, RefusedError
+from stepwarden.exposure import ACCEPTED, TlsFiles, exposed, exposure_text
 
 MAX_SOCKET_PATH_BYTES = 107
 """What sockaddr_un holds besides its final zero byte."""
@@ -33,6 +35,9 @@ class PortServer(Protocol):
 
     def add_insecure_port(self, address: str) -> int:
         """Bind `address`; returns the port, 1 for a unix socket."""
+
+    def add_secure_port(self, address: str, server_credentials: Any) -> int:
+        """Likewise, with TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,16 @@ class UnixTarget:
 
 @dataclass(frozen=True, slots=True)
 class TcpTarget:
-    """A TCP address; port 0 lets the kernel choose. `key` as of UnixTarget."""
+    """A TCP address; port 0 lets the kernel choose. `key` as of UnixTarget.
+
+    `tls` None: plain text; `insecure`: on an address that other hosts can reach too.
+    """
 
     host: str
     port: int
     key: str = field(default="", compare=False)
+    tls: TlsFiles | None = field(default=None, compare=False)
+    insecure: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -87,11 +97,21 @@ def group_id(name: str | None) -> int | None:
 
 
 class Listening:
-    """One bound address. `close()` removes the socket, if it is still ours."""
+    """One bound address. `close()` removes the socket, if it is still ours.
 
-    def __init__(self, target: Target, port: int, directory_fd: int | None = None) -> None:
+    `certificates`: what it shows to clients, to be refreshed; None: it speaks plain text.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        port: int,
+        directory_fd: int | None = None,
+        certificates: Certificates | None = None,
+    ) -> None:
         self.target = target
         self.port = port
+        self.certificates = certificates
         # gRPC unlinks the name it bound below this descriptor when it ends; while we hold it the
         # number cannot come to mean another directory.
         self._directory_fd = directory_fd
@@ -251,12 +271,38 @@ def _somebody_listens(path: Path) -> bool:
 
 
 def _listen_tcp(server: PortServer, target: TcpTarget) -> Listening:
+    certificates = tls_of(target)
     _probe_tcp(target)
     try:
-        port = server.add_insecure_port(str(target))
+        if certificates is None:
+            return Listening(target, server.add_insecure_port(str(target)))
+        port = server.add_secure_port(str(target), certificates.credentials())
     except RuntimeError as error:
         raise AlreadyRunningError(f"cannot listen on {target}: {error}") from error
-    return Listening(target, port)
+    return Listening(target, port, certificates=certificates)
+
+
+def tls_of(target: TcpTarget) -> Certificates | None:
+    """The certificates of a listener, read now; None: it is to speak plain text.
+
+    RefusedError where they cannot be used, or where an address must not go without.
+    """
+    if target.tls is not None:
+        return Certificates(target.tls, target.key.removesuffix(".listen"))
+    if exposed(_hosts(target), tls=False, insecure=target.insecure):
+        text = f"cannot listen: {exposure_text(str(target))}; accepted: {ACCEPTED}"
+        raise RefusedError(text)
+    return None
+
+
+def _hosts(target: TcpTarget) -> list[str]:
+    """What the address stands for: a name by what it means on this host now."""
+    try:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except OSError:
+        return [target.host]
+    # A name that only happens to mean the loopback today is judged by itself.
+    return [target.host, *(str(address[0]) for *_, address in found)]
 
 
 def _probe_tcp(target: TcpTarget) -> None:

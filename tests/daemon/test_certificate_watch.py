@@ -1,0 +1,42 @@
+"""Certificates that change on disk are taken up, and what is wrong with them is told once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from stepwarden.clock import SystemClock
+from stepwarden.core.event import Event
+from stepwarden.daemon import certificate_watch
+from stepwarden.daemon.certificate_watch import CertificateWatch
+from stepwarden.edge.certificates import Certificates
+from stepwarden.exposure import TlsFiles
+from support.certificates import Authority
+
+
+def test_changes_are_taken_up_and_troubles_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate_watch, "LOOK_EVERY_SECONDS", 0.05)
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server")
+    told: list[Event] = []
+
+    async def story() -> None:
+        certificates = Certificates(TlsFiles(cert, key), "supervisor.agents")
+        watch = CertificateWatch(lambda: [certificates], SystemClock(), told.append)
+        watch.start()
+        key.unlink()
+        while not told:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)  # several looks later it has still been told once
+        authority.issue("server")
+        while len(told) < 2:
+            await asyncio.sleep(0.01)
+        await watch.close()
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+    assert "the former certificates of supervisor.agents stay in use" in told[0].sentence
+    assert f"{key} cannot be read" in told[0].sentence
+    assert told[1].sentence == "new certificates of supervisor.agents are in use"
