@@ -28,7 +28,7 @@ FASTEST := $(FAST) and not systemd
 # Most tests wait for processes; a file at a time in each of so many keeps two cores at work.
 SIDE_BY_SIDE := -n 3 --dist loadfile
 
-.PHONY: help demo test lint format bench soak test-lowest test-matrix test-vllm wheel proto proto-check clean
+.PHONY: help demo test lint format bench bench-judge soak test-lowest test-matrix test-vllm wheel proto proto-check clean
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -50,6 +50,9 @@ format: $(BIN)/.dev ## let ruff mend what it can
 
 bench: $(BIN)/.dev ## measure, and write docs/benchmarks.md
 	$(BIN)/python benchmarks/run.py
+
+bench-judge: $(BIN)/.dev ## score the rules of judgement on step traces, and write docs/judgement.md
+	$(BIN)/python benchmarks/run.py judge
 
 soak: $(BIN)/.dev ## the long hunts: torn reads, many events, 200 kills of the daemon (STEPWARDEN_SEED repeats the new ones)
 	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -n 3 -m soak $(PYTEST_ARGS)

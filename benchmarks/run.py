@@ -15,6 +15,7 @@ from pathlib import Path
 import agent_cost
 import crash_to_exec
 import daemon_cost
+import judge
 import lateness
 import leaks
 import results
@@ -22,13 +23,15 @@ import startup
 import step_cost
 
 BENCHMARKS = (step_cost, agent_cost, startup, crash_to_exec, lateness, daemon_cost, leaks)
+BY_NAME = (judge,)
+"""Only run where they are asked for."""
 
 
 def main() -> int:
     """All of them, or those named on the command line."""
     wanted = _names(sys.argv[1:])
     found: list[results.Result] = []
-    for benchmark in BENCHMARKS:
+    for benchmark in BENCHMARKS + BY_NAME if wanted else BENCHMARKS:
         if wanted and benchmark.__name__ not in wanted:
             continue
         print(f"... {benchmark.__name__}", file=sys.stderr, flush=True)
@@ -45,7 +48,7 @@ def main() -> int:
 
 def _names(words: list[str]) -> set[str]:
     """The benchmarks named; what else stands there is for them."""
-    known = {benchmark.__name__ for benchmark in BENCHMARKS}
+    known = {benchmark.__name__ for benchmark in BENCHMARKS + BY_NAME}
     options = {"--strict", "--restarts"}
     wrong = [w for w in words if w not in known | options and not w.isdecimal()]
     if wrong:
