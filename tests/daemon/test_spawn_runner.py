@@ -27,7 +27,8 @@ def test_a_start_that_failed_leaves_no_control_group(tmp_path: Path) -> None:
     file.write_text("workers: {w: {command: [a], agent: none}}\n")
     home = tmp_path / "workers"
     home.mkdir()
-    runner = SpawnRunner(cast(Any, Refusing()), cast(Any, None), home, None, lambda _: None)
+    nothing = cast(Any, None)
+    runner = SpawnRunner(cast(Any, Refusing()), nothing, home, None, nothing, nothing, nothing)
     life = Life("w", 1, "w.1.abc", tmp_path, PageReader(tmp_path), spawned_at=1.0)
     runner.reserve(life)
     assert [entry.name for entry in home.iterdir()] == ["w.1.abc"]

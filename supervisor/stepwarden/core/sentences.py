@@ -42,6 +42,8 @@ def ended(exit_: Exit) -> str:
         return f"ended by itself with {how}"
     if how == "signal SIGKILL":
         how += " (not sent by stepwarden; the kernel's out-of-memory killer uses it too)"
+    if how == "signal SIGPIPE":
+        how += " (it wrote where nobody reads any more, as when its log process is killed)"
     return f"was ended by {how}"
 
 

@@ -250,6 +250,8 @@ class Actor:
     def _drop(self, life: Life) -> None:
         self._tokens.pop(life.token, None)
         self._watching.end(life)
+        if life.log is not None:
+            self._tasks.start(life.log.close())
         self.exits.drop(life)
         life.pages.close()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stepwarden.clock import Clock
 from stepwarden.config import Config, GroupConfig, SupervisorSettings, WorkerConfig
+from stepwarden.core.event import Event
 from stepwarden.core.evidence import Exit
 from stepwarden.core.groups import GroupPolicy, OnDead
 from stepwarden.core.heartbeat import BeatFacts
@@ -118,7 +119,7 @@ class Machine:
         self.groups = Groups(self.units, policies)
         self.keeper = Keeper(self.store)
         exits = Exits(self.units, self._exit_of, self.tasks.start, self._poke, clock)
-        self.runners = self._make_runners(config, exits.reaper, families)
+        self.runners = self._make_runners(config, exits.reaper, families, note)
         self.endings = Endings(
             families, self.runners, self.store, snapshots, clock, note, self.page_home
         )
@@ -190,11 +191,19 @@ class Machine:
             on_refused=on_refused,
         )
 
-    def _make_runners(self, config: Config, reaper: Reaper, families: Families) -> Runners:
+    def _make_runners(
+        self, config: Config, reaper: Reaper, families: Families, note: Callable[[Event], None]
+    ) -> Runners:
         settings = config.supervisor
         self.cgroup_home = make_home()
         spawn = SpawnRunner(
-            self.launcher, reaper, self.cgroup_home, raise_limit(), families.note_log
+            self.launcher,
+            reaper,
+            self.cgroup_home,
+            raise_limit(),
+            families.note_log,
+            self._clock,
+            note,
         )
         attach = AttachRunner(settings.runtime_dir / "attach", self.sockets.target_for, self._clock)
         systemd = SystemdRunner(self.host.transient, self._clock)

@@ -7,13 +7,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from stepwarden.clock import Clock
 from stepwarden.config import WorkerConfig
+from stepwarden.core.deadline import Deadline
+from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import SPAWN, Runner
+from stepwarden.edge.aside import Aside
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.cgroup import Cgroup, expect_joins, make_cgroup
 from stepwarden.edge.launcher import Launcher, LaunchSpec, SpawnFailed
+from stepwarden.edge.log_guard import LogGuard, find_log
 from stepwarden.edge.output_capture import CaptureSpec, open_capture
 from stepwarden.edge.reaper import Reaper
 
@@ -25,7 +30,8 @@ class SpawnRunner(Runner):
     """`cgroups`: below which groups may be made; None: there can be none.
 
     `descriptors`: how many a worker may hold open at first; None: as many as we. `on_log`: told of
-    each process of ours that writes a worker's output, which belongs to no family.
+    each process of ours that writes a worker's output, which belongs to no family. `note`: told
+    what became of one.
     """
 
     kind = SPAWN
@@ -37,12 +43,16 @@ class SpawnRunner(Runner):
         cgroups: Path | None,
         descriptors: int | None,
         on_log: Callable[[ProcessId], None],
+        clock: Clock,
+        note: Callable[[Event], None],
     ) -> None:
         self._launcher = launcher
         self._reaper = reaper
         self._cgroups = cgroups
         self._descriptors = descriptors
         self._on_log = on_log
+        self._clock = clock
+        self._note = note
 
     def reserve(self, life: Life) -> None:
         """Its control group, by the name of the life."""
@@ -68,8 +78,36 @@ class SpawnRunner(Runner):
             files = CaptureSpec(output.path, output.max_file, output.keep)
             with await open_capture(self._launcher, files) as capture:
                 self._on_log(capture.process)
-                return await self._spawn(life, config, environment, capture.output_fd)
+                begun = await self._spawn(life, config, environment, capture.output_fd)
+                self._guard(life, files, capture.take_reader(), capture.process)
+                return begun
         return await self._spawn(life, config, environment, None)
+
+    async def resume(self, life: Life, config: WorkerConfig) -> None:
+        """Watch over the log process of a life that an earlier daemon started."""
+        output, main = config.output, life.main
+        if main is None or output.mode != "capture" or output.path is None:
+            return
+        files = CaptureSpec(output.path, output.max_file, output.keep)
+        deadline = Deadline.after(self._clock.monotonic(), SPAWN_LIMIT_SECONDS)
+        with suppress(OSError):  # TimeoutError is one
+            found = await Aside(self._clock).call(lambda: find_log(main, files), deadline)
+            if found is not None:
+                reader, files, process = found
+                self._guard(life, files, reader, process)
+
+    def _guard(
+        self, life: Life, files: CaptureSpec, reader: int, process: ProcessId | None
+    ) -> None:
+        def report(text: str) -> None:
+            self._note(Event(Kind.DAEMON, text, life.worker, str(life.incarnation)))
+
+        if process is not None:
+            self._on_log(process)
+        life.log = LogGuard(
+            self._launcher, files, reader, process, self._clock, self._on_log, report
+        )
+        life.log.start()
 
     async def _spawn(
         self,

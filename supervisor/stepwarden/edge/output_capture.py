@@ -1,8 +1,9 @@
 """A worker's output in files of bounded size, written by a process that outlives the supervisor.
 
 A pipe that only the supervisor reads would break the worker's next print at its death, and block
-it when the supervisor stands. So each life has a log process of its own (see log_program.py): it
-holds the only reading end, we keep none, and it ends when nobody can write any more.
+it when the supervisor stands. So each life has a log process of its own (see log_program.py), which
+ends when nobody can write any more. We hold a reading end too, but only so that the pipe stays
+whole where the log process is killed (see log_guard.py).
 """
 
 from __future__ import annotations
@@ -41,22 +42,28 @@ class CaptureSpec:
 
 
 class Capture:
-    """A running log process and our only copy of the end to write to.
+    """A running log process, and our copies of the ends to write to and to read from.
 
     Close it (or leave its `with` block) once the worker has started or failed to: as long as we
     hold `output_fd`, the log process does not end.
     """
 
-    def __init__(self, process: ProcessId, output_fd: int) -> None:
+    def __init__(self, process: ProcessId, output_fd: int, reader: int) -> None:
         self.process = process
         self.output_fd = output_fd
-        self._open = True
+        self._open = [output_fd, reader]
+        self._reader = reader
+
+    def take_reader(self) -> int:
+        """Our end to read from; it is the caller's to close from now on."""
+        self._open.remove(self._reader)
+        return self._reader
 
     def close(self) -> None:
-        """Let go of our end; a log process without a worker ends by that."""
-        if self._open:
-            self._open = False
-            os.close(self.output_fd)
+        """Let go of our ends; a log process without a worker ends by that."""
+        for descriptor in self._open:
+            os.close(descriptor)
+        self._open.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -84,18 +91,18 @@ async def open_capture(
     with suppress(OSError):  # more than this user may have in pipes
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     try:
-        process = await launcher.spawn(_log_process(spec, reader), limit)
+        process = await launcher.spawn(log_process(spec, reader), limit)
     except BaseException as error:
         os.close(writer)
+        os.close(reader)
         if isinstance(error, SpawnFailed):
             raise SpawnFailed(f"cannot capture the output: {error}") from None
         raise
-    finally:
-        os.close(reader)
-    return Capture(process, writer)
+    return Capture(process, writer, reader)
 
 
-def _log_process(spec: CaptureSpec, reader: int) -> LaunchSpec:
+def log_process(spec: CaptureSpec, reader: int) -> LaunchSpec:
+    """What starts a log process that reads from `reader`."""
     program = os.path.abspath(log_program.__file__)
     settings = [str(spec.directory), str(spec.max_file), str(spec.keep)]
     # Nothing that makes it look like a part of a worker.
