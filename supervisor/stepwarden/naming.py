@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
+from itertools import islice
 
 _SHOWN_CHARACTERS = 40
 _SHOWN_NAMES = 10
+_COMPARED_CHARACTERS = 80
+_COMPARED_NAMES = 300
 
 
 def printable(text: str) -> str:
@@ -20,10 +23,25 @@ def shown(text: str) -> str:
     return f'"{printable(cut)}"'
 
 
-def unknown(kind: str, name: str, known: Sequence[str]) -> str:
+def unknown(kind: str, name: str, known: Collection[str]) -> str:
     """``there is no worker "gema" (there are: gemma, llama; did you mean gemma?)``."""
-    near = difflib.get_close_matches(name[:200], known, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    names = ", ".join(sorted(known)[:_SHOWN_NAMES])
-    more = ", ..." if len(known) > _SHOWN_NAMES else ""
-    return f"there is no {kind} {shown(name)} (there are: {names or 'none'}{more}{hint})"
+    meant = nearest(name, known)
+    hint = f"; did you mean {meant}?" if meant else ""
+    names = first_names(sorted(known)) or "none"
+    return f"there is no {kind} {shown(name)} (there are: {names}{hint})"
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """The one of `known` that `name` looks most like; "" where none is at least so like it.
+
+    Compares beginnings, and the first names only: a file full of nonsense must not take long.
+    """
+    some = list(islice(known, _COMPARED_NAMES))
+    near = difflib.get_close_matches(name[:_COMPARED_CHARACTERS], some, 1, likeness)
+    return near[0] if near else ""
+
+
+def first_names(names: Collection[str]) -> str:
+    """A list of names for a message, with an ellipsis where it would be long."""
+    more = ", ..." if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(islice(names, _SHOWN_NAMES)) + more

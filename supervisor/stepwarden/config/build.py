@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import signal
 from dataclasses import replace
+from functools import cached_property
 
 from stepwarden.config.engines import engine_timeouts
 from stepwarden.config.findings import Findings
@@ -23,7 +23,7 @@ from stepwarden.config.shapes import ATTACH, UNIT, check_keys, fitting, shape_of
 from stepwarden.config.steps import build_step, check_form, put_step_over, shipped_steps
 from stepwarden.core import budget
 from stepwarden.core.policy import HardCaps, RestartPolicy, WorkerPolicy
-from stepwarden.naming import shown
+from stepwarden.naming import first_names, nearest, shown
 
 
 def build_backends(file: File, findings: Findings) -> dict[str, tuple[StepSection, BackendConfig]]:
@@ -129,8 +129,14 @@ class WorkerBuilder:
 
     def _check_unused(self) -> None:
         used = {section.backend for section in self._file.workers.values()}
-        for name in self._file.backends.keys() - used - budget.SHIPPED.keys():
+        for name in self._file.backends:
+            if name in used or name in budget.SHIPPED:
+                continue
             self._findings.warning(("backends", name), "no worker has this backend")
+
+    @cached_property
+    def _known(self) -> str:
+        return first_names(sorted(self._backends.keys() | self._file.backends.keys()))
 
     def _backend(self, name: str, section: WorkerSection) -> BackendConfig | None:
         """The step rule that holds for a worker: its backend's, with its own step over it."""
@@ -138,11 +144,9 @@ class WorkerBuilder:
         check_form(section.step, path, self._findings)
         if section.backend not in self._backends:
             if section.backend not in self._file.backends:
-                near = difflib.get_close_matches(section.backend, self._backends, 1)
-                known = ", ".join(sorted(self._backends.keys() | self._file.backends.keys()))
                 message = f"there is no backend {shown(section.backend)}"
-                suggestion = near[0] if near else ""
-                self._findings.error(("workers", name, "backend"), message, known, suggestion)
+                meant = nearest(section.backend, self._backends)
+                self._findings.error(("workers", name, "backend"), message, self._known, meant)
             return None
         base, backend = self._backends[section.backend]
         if not section.step.model_fields_set:

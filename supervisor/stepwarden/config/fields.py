@@ -6,7 +6,6 @@ all surprises of YAML are judged in one place, and gives the JSON Schema that ed
 
 from __future__ import annotations
 
-import difflib
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from stepwarden.config.values import (
     parse_whole,
     seconds_text,
 )
-from stepwarden.naming import shown
+from stepwarden.naming import nearest, shown
 
 ADDRESS_PATTERN = r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*):(?P<port>[0-9]{1,5})"
 
@@ -183,10 +182,9 @@ class Choice(Kind):
     def _read(self, scalar: Scalar) -> str:
         if scalar.text in self.words:
             return scalar.text
-        near = difflib.get_close_matches(scalar.text.lower(), self.words, 1) or [
-            word for word in self.words if word.lower() == scalar.text.lower()
-        ]
-        raise refuse(f"{shown(scalar.text)} is not known here", self._accepts(), *near[:1])
+        said = scalar.text.lower()
+        meant = nearest(said, self.words) or next((w for w in self.words if w.lower() == said), "")
+        raise refuse(f"{shown(scalar.text)} is not known here", self._accepts(), meant)
 
     def _json_schema(self) -> dict[str, Any]:
         return {"type": "string", "enum": list(self.words)}

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stepwarden.config.nodes import Document, Mapping, Node, Scalar, Sequence
-from stepwarden.config.problems import ERROR, WARNING, Path, Problem, dotted
+from stepwarden.config.problems import ERROR, MAX_PROBLEMS, WARNING, Path, Problem, dotted
 
 
 class Findings:
-    """Every problem of one file, in the order of the file, each said once."""
+    """The problems of one file, in the order of the file, each said once.
+
+    Of each severity MAX_PROBLEMS are kept, and a last one says that there are more.
+    """
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self._problems: dict[Problem, None] = dict.fromkeys(document.problems)
+        self._problems: dict[Problem, None] = {}
+        self._room = {ERROR: MAX_PROBLEMS, WARNING: MAX_PROBLEMS}
+        self._unsaid: set[str] = set()
         self._spoilt: set[Path] = set()
+        self._keep(document.problems)
 
     def error(
         self,
@@ -40,7 +46,18 @@ class Findings:
     def problems(self, severity: str | None = None) -> tuple[Problem, ...]:
         """What was found so far, by place; of one severity only, where it is given."""
         chosen = [p for p in self._problems if severity in (None, p.severity)]
-        return tuple(sorted(chosen, key=lambda p: (p.line or 0, p.column or 0)))
+        chosen.sort(key=lambda p: (p.line or 0, p.column or 0))
+        unsaid = sorted(self._unsaid if severity is None else self._unsaid & {severity})
+        return (*chosen, *(self._more(kind) for kind in unsaid))
+
+    def _more(self, severity: str) -> Problem:
+        text = f"there are more than {MAX_PROBLEMS} {severity}s; the others are not listed"
+        return Problem("", text, severity, self.document.file)
+
+    @property
+    def full(self) -> bool:
+        """True once a further error is not listed: no need to say how it could be mended."""
+        return not self._room[ERROR]
 
     def written(self, path: Path) -> bool:
         """True where the file itself holds this path."""
@@ -62,7 +79,17 @@ class Findings:
     def elsewhere(self, problems: Iterable[Problem]) -> None:
         """Problems of another file that this one names."""
         self._spoilt.add(())
-        self._problems.update(dict.fromkeys(problems))
+        self._keep(problems)
+
+    def _keep(self, problems: Iterable[Problem]) -> None:
+        for problem in problems:
+            if problem in self._problems:
+                continue
+            if self._room[problem.severity]:
+                self._problems[problem] = None
+                self._room[problem.severity] -= 1
+            else:
+                self._unsaid.add(problem.severity)
 
     def _add(
         self,
@@ -73,6 +100,9 @@ class Findings:
         suggestion: str = "",
         at_key: bool = False,
     ) -> None:
+        if not self._room[severity]:
+            self._unsaid.add(severity)
+            return
         line, column = self._place(path, at_key)
         problem = Problem(
             dotted(path),
@@ -84,7 +114,7 @@ class Findings:
             accepted,
             suggestion,
         )
-        self._problems.setdefault(problem)
+        self._keep([problem])
 
     def _place(self, path: Path, at_key: bool) -> tuple[int, int]:
         """Of the value where it is text, else of its key; of the nearest one above else.

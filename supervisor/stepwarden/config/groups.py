@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 
 from stepwarden.config.findings import Findings
@@ -12,7 +11,7 @@ from stepwarden.config.sections import RestartTimes, put_over
 from stepwarden.config.settings import GroupConfig
 from stepwarden.core.groups import OnDead
 from stepwarden.core.policy import RestartPolicy
-from stepwarden.naming import shown
+from stepwarden.naming import first_names, nearest, shown
 
 
 def build_groups(file: File, findings: Findings) -> dict[str, GroupConfig]:
@@ -62,9 +61,8 @@ def _times(file: File) -> RestartTimes:
 def _check_name(name: str, file: File, path: Path, findings: Findings) -> None:
     if name in file.workers or findings.written(("workers", name)):
         return  # one that was refused is told of at its own place
-    near = difflib.get_close_matches(name, file.workers, 1)
-    known = ", ".join(list(file.workers)[:10]) + (", ..." if len(file.workers) > 10 else "")
-    findings.error(path, f"there is no worker {shown(name)}", known, near[0] if near else "")
+    known, meant = first_names(file.workers), nearest(name, file.workers)
+    findings.error(path, f"there is no worker {shown(name)}", known, meant)
 
 
 def _check_order(file: File, groups: Mapping[str, GroupConfig], findings: Findings) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from stepwarden.config.problems import ConfigError, Path, Problem, dotted
+from stepwarden.config.problems import MAX_PROBLEMS, ConfigError, Path, Problem, dotted
 
 MAX_NODES = 200_000
 """Nodes of the file with every alias written out: a thousand workers with 200 each."""
@@ -225,6 +225,8 @@ class _Composer:
                 mapping.entries.setdefault(name, Entry(entry.key, entry.value, merged=True))
 
     def _duplicate(self, first: Scalar, again: Scalar) -> None:
+        if len(self.problems) > MAX_PROBLEMS:
+            return  # as many as are listed, and one that tells that there are more
         message = f"the key is written twice: on line {first.line} and on line {again.line}"
         self.problems.append(self._problem(again.line, again.column, message))
 

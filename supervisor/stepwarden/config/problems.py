@@ -16,6 +16,9 @@ Path = tuple[str | int, ...]
 
 _SHOWN_STEP_CHARACTERS = 80
 
+MAX_PROBLEMS = 200
+"""So many errors, and so many warnings, are told of; the rest would only bury these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

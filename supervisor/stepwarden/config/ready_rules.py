@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from stepwarden.config.quantities import WordOr
 from stepwarden.config.sections import Section
 from stepwarden.config.shape_sections import NAME
 from stepwarden.core.ready_rule import ReadyRule
-from stepwarden.naming import shown
+from stepwarden.naming import first_names, nearest, shown
 
 ALL = WordOr("all", "a mapping with at_least, workers, or both")
 _PATH: Path = ("supervisor", "health", "ready")
@@ -68,7 +67,6 @@ def _check_names(names: Iterable[str], known: list[str], findings: Findings) -> 
         if name in seen:
             findings.error(path, f"worker {shown(name)} is written twice", "each worker once")
         elif name not in known and not findings.written(("workers", name)):
-            near = difflib.get_close_matches(name, known, 1)
-            some = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
-            findings.error(path, f"there is no worker {shown(name)}", some, near[0] if near else "")
+            meant = nearest(name, known)
+            findings.error(path, f"there is no worker {shown(name)}", first_names(known), meant)
         seen.add(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -22,6 +21,7 @@ from stepwarden.config.nodes import Document, Mapping, Node, Sequence
 from stepwarden.config.problems import Path
 from stepwarden.config.sections import Section, keys_of
 from stepwarden.config.shape_sections import GroupSection
+from stepwarden.naming import nearest
 
 EXTENSION_PREFIX = "x-"
 """Top-level keys that start so are yours: for anchors and notes; nothing reads them."""
@@ -101,8 +101,11 @@ def _plain(node: Node) -> Any:
 
 
 def _report(detail: ErrorDetails, findings: Findings) -> None:
-    kind = detail["type"]
     path: Path = tuple(step for step in detail["loc"] if step != _KEY_MARK)
+    if findings.full:
+        findings.error(path, "")  # counts, and spoils what lies above it
+        return
+    kind = detail["type"]
     context = detail.get("ctx", {})
     if kind == REFUSED:
         at_key = detail["loc"][-1] == _KEY_MARK
@@ -132,7 +135,7 @@ def _unknown_key(path: Path, findings: Findings) -> None:
     known = list(keys_of(section)) if section else []
     name = str(path[-1])
     near = [word for word in known if word == name.lower()]
-    near = near or difflib.get_close_matches(name.lower(), known, 1, 0.65)
+    near = near or [word for word in (nearest(name.lower(), known, 0.65),) if word]
     near = near or [word for word in known if name.lower().startswith(f"{word}_")]
     moved = _MOVED.get(".".join(map(str, path)), "")
     suggestion = moved or (near[0] if near else _elsewhere(name, str(path[0])))
@@ -142,8 +145,8 @@ def _unknown_key(path: Path, findings: Findings) -> None:
 def _elsewhere(name: str, top: str) -> str:
     """Where a key of this name, or nearly so, belongs, best below `top`; empty where nowhere."""
     places = sorted(_all_keys(), key=lambda place: not place[0].startswith(f"{top}."))
-    near = difflib.get_close_matches(name.lower(), [key for _, key in places], 1, 0.8)
-    return next((f"{place}{key}" for place, key in places if [key] == near), "")
+    near = nearest(name.lower(), [key for _, key in places], 0.8)
+    return next((f"{place}{key}" for place, key in places if key == near), "")
 
 
 def _all_keys() -> Iterator[tuple[str, str]]:
