@@ -30,6 +30,7 @@ from stepwarden.daemon.keeping import Keeper
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.logs import make_logger, make_writer
 from stepwarden.daemon.loop import VerdictLoop
+from stepwarden.daemon.nobodys import Nobodys
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.runners import ATTACH, SPAWN, SYSTEMD, UNIT, Runners
 from stepwarden.daemon.socket_watch import SocketWatch, put_back
@@ -150,6 +151,9 @@ class Machine:
             self.actor.born,
             self._poke,
             self.host.going_down,
+        )
+        self.nobodys = Nobodys(
+            self.units, self.endings, self.keeper, self.store, self.tasks, self.starter.nobodys
         )
         self.loop = VerdictLoop(
             self.units,

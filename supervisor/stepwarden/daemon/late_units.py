@@ -36,5 +36,4 @@ async def take_over_late(machine: Machine, found: Iterable[LifeRecord], resume: 
             machine.actor.let_go(unit, unit.life)
         await machine.adoption.prepare(stock, unit)
         resume(unit, stock, *recalled[name])
-    for record in ending:
-        machine.starter.nobodys.append(machine.tasks.start(machine.endings.bury_nobodys(record)))
+    await machine.nobodys.end(ending)

@@ -158,9 +158,8 @@ class Daemon:
         recalled = {name: machine.keeper.recall(name) for name in machine.units}
         kept = {name: told if same else None for name, (told, same) in recalled.items()}
         stock = take_stock(await self._records(), machine.units, kept)
-        for record in stock.nobodys:
-            task = machine.tasks.start(machine.endings.bury_nobodys(record))
-            machine.starter.nobodys.append(task)
+        await machine.nobodys.end(stock.nobodys)
+        machine.nobodys.forget_workers()
         for unit in machine.units.values():
             await machine.adoption.prepare(stock, unit)
         for name, unit in machine.units.items():
