@@ -13,12 +13,15 @@ from stepwarden.clock import SystemClock
 from stepwarden.config import load
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.core.worker import WorkerState
-from stepwarden.daemon import act, exits
+from stepwarden.daemon import act, exits, starting
+from stepwarden.daemon.adoption import TrustedUsers
+from stepwarden.daemon.assembly import Machine
 from stepwarden.daemon.exits import Exits
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge import users
 from stepwarden.edge.exit_watch import ExitWatch
+from stepwarden.edge.listen import UnixTarget
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_probe import identify
 from stepwarden.edge.state_records import LifeRecord
@@ -149,3 +152,69 @@ def test_a_main_that_could_not_be_watched_is_watched_later(
     monkeypatch.setattr(ExitWatch, "add", failing)
     monkeypatch.setattr(exits, "WATCH_AGAIN_SECONDS", 0.01)
     asyncio.run(story())
+
+
+def test_a_user_database_that_hangs_holds_up_no_daemon_at_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sockets, and whom to believe that it is a worker of ours, are by user."""
+    answer, ask = threading.Event(), users.user_of
+
+    def hanging(user: str | None, group: str | None = None) -> users.Owner:
+        if user == "slow":
+            answer.wait()
+        return ask(user, group)
+
+    monkeypatch.setattr(users, "LOOK_UP_SECONDS", 0.2)
+    monkeypatch.setattr(users, "user_of", hanging)
+    text = FILE.replace("    agent: none\n", "    agent: none\n    user: slow\n")
+    more = text + "  v: {{agent: none, user: '4711', command: [sleep, '600']}}\n"
+
+    async def story() -> None:
+        async with stage(tmp_path, more) as here:
+            assert [target.owner for target in _owned(here.machine)] == [4711]
+            configs = [unit.config for unit in here.machine.units.values()]
+            trusted = TrustedUsers(configs, CLOCK).trusted
+            assert trusted("v", 4711)
+            assert not trusted("v", 4712)
+
+    try:
+        asyncio.run(story())
+    finally:
+        answer.set()
+
+
+def _owned(machine: Machine) -> list[UnixTarget]:
+    found = [target for target in machine.sockets.agents if isinstance(target, UnixTarget)]
+    return [target for target in found if target.owner is not None]
+
+
+def test_env_files_that_hang_hold_up_nobody_when_a_life_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = threading.Event()
+    (tmp_path / "env").touch()
+    text = FILE.replace("    agent: none\n", "    agent: none\n    env_file: {0}/env\n")
+
+    async def story() -> None:
+        async with stage(tmp_path, text) as here:
+            here.begin()
+            await until(here.running)
+            life = here.unit.life
+            assert life is not None
+            life.config = None
+            with monkeypatch.context() as hangs:
+                hangs.setattr(starting, "at_start", lambda *_: answer.wait())
+                hangs.setattr(starting, "READ_SECONDS", 0.1)
+                await here.machine.starter.watch_again(here.unit, life)
+            assert life.config is None
+            (told,) = (text for text in here.told() if "from outside may be incomplete" in text)
+            assert "cannot read what its configuration names" in told
+            await here.machine.starter.watch_again(here.unit, life)
+            assert life.config is not None
+            await here.end()
+
+    try:
+        asyncio.run(story())
+    finally:
+        answer.set()

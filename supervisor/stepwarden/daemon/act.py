@@ -166,7 +166,7 @@ class Actor:
         self._own(unit, life)
         if life.runner != ATTACH or life.main is not None:
             self.exits.watch_main(unit, life)
-        self._starter.watch_again(unit, life)
+        self._tasks.start(self._starter.watch_again(unit, life))
 
     def note_arrival(self, unit: Unit, life: Life, now: float) -> None:
         """An attached worker is there as soon as any of its agents is."""
@@ -178,7 +178,7 @@ class Actor:
             if life.held:
                 life.held, life.began_at = "", now
             if not life.adopted:  # else it is looked at already
-                self._starter.watch_again(unit, life)
+                self._tasks.start(self._starter.watch_again(unit, life))
         ours = [m.process for m in life.ranks.values() if m.process is not None]
         if life.main is not None or not ours:
             return  # of another pid namespace its page and beats are all there is

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from stepwarden.clock import Clock
 from stepwarden.config import WorkerConfig
 from stepwarden.core.clocks import Cause
 from stepwarden.core.event import Event, Kind
@@ -29,7 +29,7 @@ from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_probe import alive
 from stepwarden.edge.state_records import LifeRecord
-from stepwarden.edge.users import user_of
+from stepwarden.edge.users import known_users
 
 _SETTLED = frozenset({State.STOPPED, State.FAILED, State.RESTARTING})
 """A life that is on record for a worker kept in one of these is one that could not be ended."""
@@ -173,13 +173,16 @@ def _owner(directory: Path) -> int | None:
 
 
 class TrustedUsers:
-    """As which users the workers run. One that the configuration does not name may run as any."""
+    """As which users the workers run. One that the configuration does not name may run as any.
 
-    def __init__(self, workers: Iterable[WorkerConfig]) -> None:
-        self._of_worker: dict[str, int] = {}
-        for worker in workers:
-            with suppress(SpawnFailed):  # a user that the host does not know has no process
-                self._of_worker[worker.name] = user_of(worker.run_as.user).uid
+    Asks the host for them: may block for as long as `known_users`.
+    """
+
+    def __init__(self, workers: Iterable[WorkerConfig], clock: Clock) -> None:
+        user_of = {worker.name: worker.run_as.user for worker in workers}
+        known = known_users(user_of.values(), clock)
+        # A user that the host does not know has no process.
+        self._of_worker = {name: known[user] for name, user in user_of.items() if user in known}
         self._all = {os.geteuid(), *self._of_worker.values()}
 
     def trusted(self, worker: str, uid: int) -> bool:

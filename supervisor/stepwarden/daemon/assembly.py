@@ -99,7 +99,7 @@ class Machine:
         settings, note = config.supervisor, reports.reporter.note
         now = clock.monotonic()
         self._clock = clock
-        self.sockets = Sockets(config)
+        self.sockets = Sockets(config, clock)
         self.runtime_dir = settings.runtime_dir
         self.page_home = make_page_home(settings.runtime_dir)
         self.page_note = settings.state_dir / "page-homes"

@@ -175,7 +175,8 @@ class Daemon:
         await self._end_late_launches()
         targets = {str(target) for target in machine.sockets.agents}
         table = machine.snapshots.table(self._clock.monotonic())
-        users = TrustedUsers(unit.config for unit in machine.units.values())
+        configs = [unit.config for unit in machine.units.values()]
+        users = await asyncio.to_thread(TrustedUsers, configs, self._clock)
         strays = await asyncio.to_thread(
             find_strays, targets, table, users.trusted, machine.page_home
         )

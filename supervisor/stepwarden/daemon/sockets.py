@@ -6,21 +6,22 @@ be open to all.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from stepwarden.clock import Clock
 from stepwarden.config import Config, WorkerConfig
-from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.listen import Target, TcpTarget, UnixTarget, group_id, parse_target
-from stepwarden.edge.users import user_of
+from stepwarden.edge.users import known_users
 from stepwarden.exposure import ListenSettings
 
 
 class Sockets:
     """Every address of this daemon."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, clock: Clock) -> None:
         settings = config.supervisor
         group = group_id(settings.socket_group)
         mode = settings.socket_mode
@@ -30,7 +31,7 @@ class Sockets:
             uid: UnixTarget(
                 _for_user(settings.agent_socket, uid), 0o600, None, _key("agent"), owner=uid
             )
-            for uid in _other_users(config.workers.values())
+            for uid in _other_users(config.workers.values(), clock)
         }
         tcp = targets(settings.agents, "supervisor.agents")
         self.agents: list[Target] = [self.agent, *self._of_users.values(), *tcp]
@@ -51,17 +52,14 @@ def targets(settings: ListenSettings, key: str) -> list[Target]:
     ]
 
 
-def _other_users(workers: Iterable[WorkerConfig]) -> list[int]:
-    """Users of workers that are not ours. One that the host does not know has no socket."""
-    ours = user_of(None).uid
-    found = set()
-    for worker in workers:
-        name = worker.run_as.user if worker.attach is None else worker.attach.expect_user
-        try:
-            found.add(user_of(name).uid)
-        except SpawnFailed:
-            continue  # its start says so
-    return sorted(found - {ours})
+def _other_users(workers: Iterable[WorkerConfig], clock: Clock) -> list[int]:
+    """Users of workers that are not ours.
+
+    One that the host does not know, or does not tell of in time, has no socket: its start says so.
+    Asks the host: may block for as long as `known_users`.
+    """
+    names = [w.run_as.user if w.attach is None else w.attach.expect_user for w in workers]
+    return sorted({*known_users(names, clock).values()} - {os.geteuid()})
 
 
 def _for_user(socket: Path, uid: int) -> Path:

@@ -18,6 +18,7 @@ from stepwarden.config.settings import ShortCommand
 from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
+from stepwarden.core.lifecycle import ENDING
 from stepwarden.core.policy import AGENT_NONE
 from stepwarden.daemon.holding import Holds
 from stepwarden.daemon.life import Life
@@ -124,15 +125,18 @@ class Starter:
         """Look at a life that runs from outside, as its configuration says."""
         self._watching.begin(unit, life, config, self._command)
 
-    def watch_again(self, unit: Unit, life: Life) -> None:
+    async def watch_again(self, unit: Unit, life: Life) -> None:
         """Look at a life that was started before us."""
         config = unit.config
         try:
-            config = life.config = at_start(config, self._around.environ)
-        except (ConfigError, OSError) as error:
+            config = await self.as_it_is_now(config)
+        except (ConfigError, SpawnFailed, OSError) as error:
             text = f"what is looked at from outside may be incomplete: {error}"
             self._tell(life, " ".join(text.split()), Kind.DAEMON)
-        self.watch(unit, life, config)
+        else:
+            life.config = config
+        if unit.life is life and unit.state.lifecycle not in ENDING:
+            self.watch(unit, life, config)
 
     # What it waits for
 

@@ -6,11 +6,14 @@ import grp
 import os
 import pwd
 import stat
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from stepwarden.clock import Clock
-from stepwarden.core.deadline import Deadline
+from stepwarden.core.deadline import Deadline, clamp_timeout
 from stepwarden.edge.aside import Aside
 from stepwarden.edge.launcher import SpawnFailed
 
@@ -46,6 +49,33 @@ def user_of(user: str | None, group: str | None = None) -> Owner:
         except KeyError:
             raise SpawnFailed(f"there is no group {group!r} on this host") from None
     return Owner(uid, gid)
+
+
+def known_users(names: Iterable[str | None], clock: Clock) -> dict[str | None, int]:
+    """The user ids of those that the host knows, and that its user database tells of in time.
+
+    Blocks for `LOOK_UP_SECONDS` at most, however many hang: each is asked for in a thread of its
+    own, which nobody waits for any longer.
+    """
+    found: dict[str | None, int] = {}
+    deadline = Deadline.after(clock.monotonic(), LOOK_UP_SECONDS)
+    asking = []
+    for name in {*names}:
+        if name is None:
+            found[name] = os.geteuid()  # nobody has to be asked
+            continue
+        thread = threading.Thread(target=_note, args=(name, found), name="user", daemon=True)
+        with suppress(RuntimeError):  # no thread to be had: it is not known now
+            thread.start()
+            asking.append(thread)
+    for thread in asking:
+        thread.join(clamp_timeout(deadline.remaining(clock.monotonic())))
+    return dict(found)
+
+
+def _note(name: str, found: dict[str | None, int]) -> None:
+    with suppress(SpawnFailed, OSError):
+        found[name] = user_of(name).uid
 
 
 async def look_up(user: str | None, group: str | None, clock: Clock) -> Owner:
