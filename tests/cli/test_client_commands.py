@@ -447,3 +447,30 @@ def test_interrupting_a_follower_is_quiet(served: Path) -> None:
         assert process.stderr is not None
         assert process.stderr.read() == ""
     assert process.returncode == 130
+
+
+def test_o_grpc_5_a_list_that_changes_between_two_pages_is_asked_for_again() -> None:
+    from stepwarden.clock import SystemClock
+    from stepwarden_proto.v1 import supervisor_pb2 as pb
+
+    answers = [
+        pb.ListWorkersResponse(workers=[pb.Worker(name="a")], next_page_token="a"),
+        client.ListChangedError("changed"),
+        pb.ListWorkersResponse(workers=[pb.Worker(name="b")], next_page_token="b"),
+        pb.ListWorkersResponse(workers=[pb.Worker(name="c")]),
+    ]
+    asked = []
+
+    class Scripted(client.Client):
+        def _once(self, _method: str, request: Any, _extra: float) -> Any:
+            asked.append(request.page_token)
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    whole = Scripted(Path("/nowhere"), 5.0, SystemClock()).call(
+        "ListWorkers", pb.ListWorkersRequest()
+    )
+    assert [worker.name for worker in whole.workers] == ["b", "c"]
+    assert asked == ["", "a", "", "b"]

@@ -276,11 +276,50 @@ def test_o_grpc_5_two_thousand_workers_with_long_sentences_are_listed(tmp_path: 
         backend.views = {
             f"w{n}": WorkerView(f"w{n}", "FAILED", sentence="x" * 4096) for n in range(2000)
         }
-        answer = await stub.ListWorkers(pb.ListWorkersRequest(), timeout=LIMIT)
-        assert len(answer.workers) == 2000
-        assert answer.ByteSize() < 4 * 1024 * 1024
+        names: list[str] = []
+        token = ""
+        while token or not names:
+            ask = pb.ListWorkersRequest(page_token=token)
+            answer = await stub.ListWorkers(ask, timeout=LIMIT)
+            assert answer.ByteSize() < 2 * 1024 * 1024
+            assert answer.total == 2000
+            assert answer.version
+            names += [worker.name for worker in answer.workers]
+            token = answer.next_page_token
+        assert names == list(backend.views)
         one = await stub.GetWorker(pb.GetWorkerRequest(name="w5"), timeout=LIMIT)
         assert len(one.worker.sentence) == 4096
+
+    with_admin(tmp_path, story)
+
+
+def test_a_page_has_the_size_that_was_asked_for(tmp_path: Path) -> None:
+    async def story(_backend: Backend, stub: Any, _channel: Any) -> None:
+        first = await stub.ListWorkers(pb.ListWorkersRequest(page_size=1), timeout=LIMIT)
+        assert [worker.name for worker in first.workers] == ["gemma-cpu"]
+        assert first.next_page_token
+        ask = pb.ListWorkersRequest(page_size=1, page_token=first.next_page_token)
+        second = await stub.ListWorkers(ask, timeout=LIMIT)
+        assert [worker.name for worker in second.workers] == ["llama-gpu"]
+        assert not second.next_page_token
+        code, text = await status_of(
+            stub.ListWorkers(pb.ListWorkersRequest(page_token="gone"), timeout=LIMIT)
+        )
+        assert code is grpc.StatusCode.ABORTED
+        assert "begin again" in text
+
+    with_admin(tmp_path, story)
+
+
+def test_o_grpc_5_a_worker_of_a_thousand_talkative_ranks_fits_an_answer(tmp_path: Path) -> None:
+    async def story(backend: Backend, stub: Any, _channel: Any) -> None:
+        ranks = tuple(RankView(f"r{n}", detail="x" * 4096) for n in range(1024))
+        backend.views = {"w": WorkerView("w", "HEALTHY", ranks=ranks), "v": WorkerView("v", "DEAD")}
+        one = await stub.GetWorker(pb.GetWorkerRequest(name="w"), timeout=LIMIT)
+        assert len(one.worker.ranks) == 1024
+        assert one.ByteSize() < 1024 * 1024
+        answer = await stub.ListWorkers(pb.ListWorkersRequest(), timeout=LIMIT)
+        assert len(answer.workers) == 2
 
     with_admin(tmp_path, story)
 

@@ -114,20 +114,28 @@ class Rank(_message.Message):
     def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., num_seqs: _Optional[int] = ..., num_tokens: _Optional[int] = ..., step_age_seconds: _Optional[float] = ..., budget_seconds: _Optional[float] = ..., budget_left_seconds: _Optional[float] = ..., beat_age_seconds: _Optional[float] = ..., cpu_percent: _Optional[float] = ..., steps_ended: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., in_flight: _Optional[int] = ..., requests_unfinished: _Optional[int] = ..., loop_turns: _Optional[int] = ..., loop_age_seconds: _Optional[float] = ..., steps_unrecorded: _Optional[int] = ..., beats_refused: _Optional[int] = ..., stamps_clamped: _Optional[int] = ..., agent_version: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListWorkersResponse(_message.Message):
-    __slots__ = ("workers", "version", "loop_age_seconds", "trouble")
+    __slots__ = ("workers", "version", "loop_age_seconds", "trouble", "next_page_token", "total")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LOOP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
     version: str
     loop_age_seconds: float
     trouble: str
-    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., version: _Optional[str] = ..., loop_age_seconds: _Optional[float] = ..., trouble: _Optional[str] = ...) -> None: ...
+    next_page_token: str
+    total: int
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., version: _Optional[str] = ..., loop_age_seconds: _Optional[float] = ..., trouble: _Optional[str] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
 
 class GetWorkerRequest(_message.Message):
     __slots__ = ("name",)

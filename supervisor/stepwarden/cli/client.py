@@ -37,6 +37,8 @@ SERVICE = "SupervisorService"
 
 DEFAULT_TIMEOUT_SECONDS = 5.0
 MAX_TIMEOUT_SECONDS = 3600.0
+_TRIES = 3
+
 MAX_SOCKET_PATH_BYTES = 107
 """What the kernel keeps for the path of a unix socket."""
 
@@ -117,6 +119,10 @@ def state_directory(options: argparse.Namespace) -> Path | None:
     return SHIPPED_STATE_DIR
 
 
+class ListChangedError(StepwardenError):
+    """What was listed changed between two pages."""
+
+
 class Client:
     """Asks one daemon. `timeout` in seconds is the limit of connecting and answering.
 
@@ -134,7 +140,31 @@ class Client:
         self.pb = supervisor_pb2
 
     def call(self, method: str, request: Any, extra: float = 0.0) -> Any:
-        """One call; the daemon may take `extra` seconds more for its answer."""
+        """One call; the daemon may take `extra` seconds more for its answer.
+
+        An answer in pages is followed to its end and put together.
+        """
+        answer = self._once(method, request, extra)
+        if not getattr(answer, "next_page_token", ""):
+            return answer
+        for _ in range(_TRIES):
+            try:
+                return self._with_pages(method, request, answer)
+            except ListChangedError:
+                answer = self._once(method, request, extra)
+        raise ActionFailedError("the list of workers changes again and again; ask once more")
+
+    def _with_pages(self, method: str, request: Any, first: Any) -> Any:
+        whole, following = first, type(request)()
+        following.CopyFrom(request)
+        while whole.next_page_token:
+            following.page_token = whole.next_page_token
+            page = self._once(method, following, 0.0)
+            whole.workers.extend(page.workers)
+            whole.next_page_token = page.next_page_token
+        return whole
+
+    def _once(self, method: str, request: Any, extra: float) -> Any:
         now = self._clock.monotonic()
         limit = Deadline.after(now, (self._deadline.remaining(now) or 0.0) + extra)
         with closing(self._exchange(method, request, limit, self._timeout + extra)) as answers:
@@ -237,4 +267,5 @@ _ERRORS: dict[str, Callable[[str], StepwardenError]] = {
     "DEADLINE_EXCEEDED": ActionFailedError,
     "PERMISSION_DENIED": RefusedError,
     "INVALID_ARGUMENT": UsageError,
+    "ABORTED": ListChangedError,
 }

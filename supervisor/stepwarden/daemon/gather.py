@@ -28,7 +28,7 @@ UNSEEN_SECONDS = 3.0
 """A rank whose page stands still for so long after its life was adopted, and whose process is
 gone, ended while no daemon was there. Its tick would have moved three times."""
 
-MAX_RANKS = 1024
+MAX_RANKS = 256
 """More ranks than this are not taken from one worker: no engine has them, a fault might."""
 
 

@@ -45,6 +45,7 @@ from stepwarden.edge.views import (
     event_message,
     worker_message,
 )
+from stepwarden.edge.worker_pages import ListChangedError, page_of
 from stepwarden.errors import ExitCode, StepwardenError
 from stepwarden.naming import unknown
 
@@ -151,14 +152,16 @@ class _Service(rpc.SupervisorServiceServicer):
         self._files = Aside(clock)
         self.hub = EventHub()
 
-    async def ListWorkers(self, _request: Any, _context: Context) -> Any:
-        views = self._backend.workers()
-        return pb.ListWorkersResponse(
-            workers=[_in_list(view) for view in views],
-            version=__version__,
-            loop_age_seconds=self._backend.loop_age(),
-            trouble=self._backend.trouble(),
-        )
+    async def ListWorkers(self, request: Any, context: Context) -> Any:
+        try:
+            answer = page_of(self._backend.workers(), request, _in_list)
+        except ListChangedError:
+            text = "the list of workers has changed meanwhile; begin again without page_token"
+            await context.abort(grpc.StatusCode.ABORTED, text)
+        answer.version = __version__
+        answer.loop_age_seconds = self._backend.loop_age()
+        answer.trouble = self._backend.trouble()
+        return answer
 
     async def GetWorker(self, request: Any, context: Context) -> Any:
         view = await self._find(request.name, context)

@@ -19,6 +19,9 @@ MAX_SENTENCE_CHARACTERS = 1000
 MAX_DETAIL_CHARACTERS = 100
 """Likewise what each rank tells of itself."""
 
+MAX_WHOLE_RANKS = 100
+"""A worker of more ranks is shown with their details cut even when it is asked for alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankView:
@@ -184,6 +187,7 @@ def worker_message(
     view: WorkerView, trimmed: bool = False, output: Sequence[str] = ()
 ) -> pb.Worker:
     """Wire form of one worker; `trimmed` cuts long texts. `output`: the last lines it printed."""
+    cut_ranks = trimmed or len(view.ranks) > MAX_WHOLE_RANKS
     return pb.Worker(
         name=view.name,
         state=view.state,
@@ -198,7 +202,7 @@ def worker_message(
         last_exit=view.last_exit,
         last_death=_cut(view.last_death) if trimmed else view.last_death,
         backend=view.backend,
-        ranks=[rank_message(rank, trimmed) for rank in view.ranks],
+        ranks=[rank_message(rank, cut_ranks) for rank in view.ranks],
         startup_left_seconds=view.startup_left,
         restart_in_seconds=view.restart_in,
         agent_silent=view.agent_silent,
