@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -20,10 +21,23 @@ from stepwarden.edge.health_messages import (
 from stepwarden.edge.health_service import HealthServer, HealthSnapshot
 from stepwarden.edge.health_table import HealthTable
 from stepwarden.edge.listen import TcpTarget
+from stepwarden_proto.v1 import agent_pb2, supervisor_pb2
 from support.clocks import FakeClock
+from support.silent_watchers import SilentWatchers
 from support.waiting import wait_for
 
 LIMIT = 20.0
+
+FOREIGN = [
+    f"/{service.full_name}/{method.name}"
+    for file in (agent_pb2.DESCRIPTOR, supervisor_pb2.DESCRIPTOR)
+    for service in file.services_by_name.values()
+    for method in service.methods
+] + [
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    "/grpc.health.v1.Health/Reset",
+]
 
 
 class Client:
@@ -167,7 +181,7 @@ def test_o_hlth_1_a_thousand_watchers_cost_no_threads_and_are_forgotten(served: 
     streams = [served.client.watch(f"random-{i}") for i in range(1000)]
     assert {next(stream).status for stream in streams} == {SERVICE_UNKNOWN}
     assert served.watchers == 1001
-    assert threading.active_count() < threads + 12  # the pools fill up to their bounds
+    assert threading.active_count() < threads + 28  # the pools fill up to their bounds
     assert served.client.check("", timeout=5.0) == SERVING
     for stream in [*streams, one]:
         stream.cancel()
@@ -194,6 +208,7 @@ def test_a_watcher_that_reads_nothing_is_cut_off_and_holds_up_nobody() -> None:
     table = HealthTable(clock)
     hub = health_watch.WatcherHub(table, clock)
     hub.start()
+    assert hub.up_to_date
     entered, cut, heard = (threading.Event() for _ in range(3))
 
     def stuck(_: object) -> None:
@@ -205,10 +220,73 @@ def test_a_watcher_that_reads_nothing_is_cut_off_and_holds_up_nobody() -> None:
     hub.add("", lambda _: heard.set(), lambda: None)
     assert heard.wait(LIMIT)
     assert entered.wait(LIMIT)
+    assert not hub.up_to_date
     clock.advance(health_watch.STUCK_AFTER_SECONDS + 1)
     assert cut.wait(LIMIT)
+    forget()
+    wait_for(lambda: hub.up_to_date)
     hub.stop()
     hub.close()
+
+
+def test_a_crowd_that_never_reads_is_gone_soon_and_keeps_no_news_from_others() -> None:
+    """Real connections with a closed window: the server can hand over nothing. There is one status
+    at most in hand for each of them, however often it changes."""
+    server = HealthServer([TcpTarget("127.0.0.1", 0)], SystemClock())
+    server.start()
+    clock = SystemClock()
+
+    def publish(ready: bool) -> None:
+        server.publish(HealthSnapshot(clock.monotonic(), {"ready": ready}))
+
+    publish(True)
+    client = Client(server.listening[0].address)
+    stream = client.watch("ready")
+    assert next(stream).status == SERVING
+    hub = server._hub
+    with contextlib.ExitStack() as crowd:
+        for _ in range(3):
+            crowd.enter_context(SilentWatchers(server.listening[0].port, "ready", 100))
+        wait_for(lambda: len(hub) == 301, what="the crowd is there")
+        begun = clock.monotonic()
+        for number in range(1, 2000):
+            publish(number % 2 == 0)
+            hub.tell()
+            assert hub._greeters._work_queue.qsize() <= 300
+        assert next(stream).status == NOT_SERVING
+        publish(True)
+        assert SERVING in (next(stream).status for _ in range(2000))
+        assert client.check("ready", timeout=5.0) == SERVING
+        wait_for(lambda: len(hub) == 1, 60, "those who never read are cut off", every=0.1)
+        assert clock.monotonic() - begun >= health_watch.STUCK_AFTER_SECONDS
+        publish(True)
+        assert next(client.watch("")).status == SERVING
+    server.shutdown()
+    client.channel.close()
+
+
+def test_o_hlth_2_a_drain_is_told_to_everybody_who_listens_before_it_counts_as_told(
+    served: Served,
+) -> None:
+    served.publish(ready=True)
+    streams = [served.client.watch("ready") for _ in range(200)]
+    assert {next(stream).status for stream in streams} == {SERVING}
+    wait_for(lambda: served.server.all_told)
+    served.server.drain()
+    wait_for(lambda: served.server.all_told)
+    assert {watcher._told for watcher in served.server._hub._all()} == {NOT_SERVING}
+    assert {next(stream).status for stream in streams} == {NOT_SERVING}
+    served.publish(ready=True)
+    assert served.client.list() == {"": NOT_SERVING, "ready": NOT_SERVING}
+
+
+@pytest.mark.parametrize("method", FOREIGN)
+def test_the_health_listener_serves_health_alone(served: Served, method: str) -> None:
+    call: Any = served.client.channel.unary_unary(method)
+    with pytest.raises(grpc.RpcError) as caught:
+        call(b"", timeout=LIMIT)
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_o_hlth_2_drain_is_heard_at_once_and_is_final(served: Served) -> None:

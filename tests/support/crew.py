@@ -117,10 +117,14 @@ class Crew(Daemon):
 
 
 class HealthLog:
-    """Follows one name of grpc.health.v1 and notes each answer with its time."""
+    """Follows one name of grpc.health.v1 and notes each answer with its time.
+
+    `ended_with`: the name of the status code once the stream has ended.
+    """
 
     def __init__(self, address: str, service: str) -> None:
         self.answers: list[tuple[float, str]] = []
+        self.ended_with = ""
         self._channel = grpc.insecure_channel(address, options=CLIENT_OPTIONS)
         self._call = watch(self._channel, service)
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -141,6 +145,7 @@ class HealthLog:
         with contextlib.suppress(grpc.RpcError):
             for answer in self._call:
                 self.answers.append((time.monotonic(), SERVING_STATUS[answer[0]]))
+        self.ended_with = self._call.code().name
 
 
 SERVING_STATUS = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")

@@ -110,7 +110,10 @@ class HealthServer:
         return list_response(self.table)
 
     def _watch(self, request: Any, context: grpc.ServicerContext, send: Any) -> None:
-        forget = self._hub.add(request.service, send, context.cancel)
+        peer = context.peer()
+        # The name of a TCP connection holds its port; that of a unix socket is the same for all.
+        connection = peer if peer.startswith(("ipv4:", "ipv6:")) else ""
+        forget = self._hub.add(request.service, send, context.cancel, connection)
         if forget is None:
             context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
             context.set_details(f"at most {MAX_WATCHERS} Watch streams are served")
