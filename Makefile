@@ -28,7 +28,7 @@ FASTEST := $(FAST) and not systemd
 # Most tests wait for processes; a file at a time in each of so many keeps two cores at work.
 SIDE_BY_SIDE := -n 3 --dist loadfile
 
-.PHONY: help demo test lint format bench bench-judge soak test-lowest test-matrix test-vllm wheel proto proto-check clean
+.PHONY: help demo test foreign-clients lint format bench bench-judge soak test-lowest test-matrix test-vllm wheel proto proto-check clean
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -38,6 +38,8 @@ demo: $(BIN)/.runtime ## a slow worker lives, a frozen one is replaced: in about
 
 test: $(BIN)/.dev ## the tests, against the built wheel
 	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest $(SIDE_BY_SIDE) -m '$(FAST)' $(PYTEST_ARGS)
+
+foreign-clients: $(VENV)/npm/.ready ## clients of others that the tests ask our health with (needs npm)
 
 lint: $(BIN)/.dev ## ruff and mypy
 	$(BIN)/ruff check .
@@ -98,6 +100,12 @@ $(BIN)/.runtime: $(WHEEL)
 
 $(BIN)/.dev: $(BIN)/.runtime
 	$(BIN)/python -m pip install --quiet "$(WHEEL_FILE)[dev]"
+	touch $@
+
+# The versions that were tried; the tests say so where they are not there.
+$(VENV)/npm/.ready: Makefile | $(BIN)/python
+	npm install --silent --no-audit --no-fund --no-save --prefix $(VENV)/npm \
+		@grpc/grpc-js@1.14.7 grpc-health-check@2.1.0
 	touch $@
 
 $(LOWEST)/.ready: $(WHEEL) tools/lowest.py

@@ -282,7 +282,7 @@ def test_o_hlth_2_a_drain_is_told_to_everybody_who_listens_before_it_counts_as_t
 
 @pytest.mark.parametrize("method", FOREIGN)
 def test_the_health_listener_serves_health_alone(served: Served, method: str) -> None:
-    call: Any = served.client.channel.unary_unary(method)
+    call: Any = served.client.channel.unary_unary(method, None, None)
     with pytest.raises(grpc.RpcError) as caught:
         call(b"", timeout=LIMIT)
     error: Any = caught.value

@@ -76,7 +76,7 @@ class FaultyCrew(Crew):
         self.fault_file.write_text(what)
         assert self.process is not None
         at = time.monotonic()
-        self.process.send_signal(signal.SIGUSR1)
+        self.process.send_signal(signal.SIGRTMIN)
         return at
 
     def mend(self) -> None:

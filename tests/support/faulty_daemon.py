@@ -2,7 +2,7 @@
 
     python -m support.faulty_daemon run FILE        with TEST_FAULT_FILE naming a file
 
-SIGUSR1 lets loose what the file says:
+SIGRTMIN lets loose what the file says:
 
     block             the loop's thread stands still for as long as the file is there
     raise             the next turn of the loop raises
@@ -70,7 +70,7 @@ class Faults:
 
         setattr(VerdictLoop, "_turn", faulty_turn)  # noqa: B010  # mypy has no word for it
         gather.evidence_of = faulty_evidence
-        signal.signal(signal.SIGUSR1, self.let_loose)
+        signal.signal(signal.SIGRTMIN, self.let_loose)
 
 
 def hold_the_lock(seconds: int) -> None:
