@@ -43,6 +43,7 @@ COMMAND_LINES = {
     "start": ["start", "gemma-cpu", "--no-wait"],
     "stop": ["stop", "gemma-cpu", "--no-wait"],
     "restart": ["restart", "gemma-cpu", "--no-wait"],
+    "reload": ["reload"],
     "run --help": ["run", "--help"],
 }
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "start": ("control", "start a stopped or failed worker"),
     "stop": ("control", "stop a worker; it stays stopped"),
     "restart": ("control", "stop a worker and start it again"),
+    "reload": ("reload", "load the daemon's configuration file again, all of it or nothing"),
 }
 
 
