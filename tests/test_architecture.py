@@ -72,6 +72,7 @@ IMPORTED_AS = {
     "pydantic": "pydantic",
     "pyyaml": "yaml",
     "structlog": "structlog",
+    "textual": "textual.app",
 }
 INSTANT_NAMES = {"now", "deadline", "at", "begin", "began", "since", "monotonic"}
 

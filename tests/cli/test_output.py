@@ -40,10 +40,10 @@ COMMAND_LINES = {
     "events --json": ["events", "--json"],
     "events": ["events"],
     "events --follow": ["events", "--follow"],
+    "top --help": ["top", "--help"],
     "start": ["start", "gemma-cpu", "--no-wait"],
     "stop": ["stop", "gemma-cpu", "--no-wait"],
     "restart": ["restart", "gemma-cpu", "--no-wait"],
-    "reload": ["reload"],
     "run --help": ["run", "--help"],
 }
 

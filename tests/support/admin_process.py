@@ -1,6 +1,7 @@
 """A real AdminServer in a process of its own: `python -m support.admin_process SOCKET [MODE]`.
 
-MODE: plain, stuck (commands never come about), refuse, huge (2000 workers with long sentences).
+MODE: plain, stuck (commands never come about), refuse, huge (2000 workers with long sentences), odd
+(workers with names that mean ill).
 A line on stdin records an event with that sentence; the end of stdin ends the process.
 """
 
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from stepwarden.clock import SystemClock
@@ -49,7 +51,24 @@ def _backend(mode: str) -> Backend:
         backend.views = {
             f"w{n}": WorkerView(f"w{n}", "FAILED", sentence="x" * 4096) for n in range(2000)
         }
+    if mode == "odd":
+        backend.views = {
+            name: replace(GEMMA, name=name, state="DEAD", cause=name[:9], sentence=name * 3)
+            for name in ODD_NAMES
+        }
+        for name in ODD_NAMES:
+            backend.record(name * 3, name, "HEALTHY", "DEAD")
     return backend
+
+
+ODD_NAMES = (
+    "\x1b]0;title\x07\x1b[2J\x1b[31mred",
+    "[b]not bold[/b]",
+    "\u6a21\u578b" * 30,
+    "\u202egnp.exe\x00\x9b2J",
+    "e\u0301" * 40 + "\n\r\t",
+    "x" * 300,
+)
 
 
 async def _serve(path: Path, mode: str) -> None:

@@ -19,11 +19,11 @@ COMMANDS = {
     "explain": ("explain", "say what one step may take, with the arithmetic"),
     "schema": ("schema", "print the JSON Schema of the configuration file"),
     "status": ("status", "show every worker: state, cause, step, budget left, restarts"),
+    "top": ("top", "watch all workers live, and stop, start or restart them"),
     "events": ("events", "show what happened, and follow what happens"),
     "start": ("control", "start a stopped or failed worker"),
     "stop": ("control", "stop a worker; it stays stopped"),
     "restart": ("control", "stop a worker and start it again"),
-    "reload": ("reload", "load the daemon's configuration file again, all of it or nothing"),
 }
 
 

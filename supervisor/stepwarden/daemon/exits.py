@@ -65,8 +65,9 @@ class Exits:
 
     def drop(self, life: Life) -> None:
         """This life is over."""
-        for process in life.watched:
-            self._watch.drop(process)
+        for memory in life.ranks.values():
+            if memory.process is not None:
+                self._watch.drop(memory.process)
         if life.main is not None:
             self._watch.drop(life.main)
 

@@ -10,7 +10,6 @@ from stepwarden.core.commands import give_up, regroup
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.groups import GroupPolicy, GroupState
 from stepwarden.core.lifecycle import State
-from stepwarden.core.restarts import Ledger
 from stepwarden.core.worker import Outcome
 from stepwarden.daemon.unit import Unit
 
@@ -22,16 +21,9 @@ class Groups:
 
     def __init__(self, units: Mapping[str, Unit], policies: Iterable[GroupPolicy] = ()) -> None:
         self._units = units
-        self._group_of: dict[str, GroupPolicy] = {}
+        self._group_of = {name: policy for policy in policies for name in policy.members}
         self._states: dict[str, GroupState] = {}
         self._apply: Apply | None = None
-        self.regroup(policies)
-
-    def regroup(self, policies: Iterable[GroupPolicy]) -> None:
-        """These are the groups from now on; what is remembered of those that stay is kept."""
-        self._group_of = {name: policy for policy in policies for name in policy.members}
-        names = {policy.name for policy in self._group_of.values()}
-        self._states = {name: state for name, state in self._states.items() if name in names}
 
     def attach(self, apply: Apply) -> None:
         """Give it the way to take an outcome over."""
@@ -52,11 +44,6 @@ class Groups:
         """The group that it belongs to; empty: none."""
         policy = self._group_of.get(worker)
         return "" if policy is None else policy.name
-
-    def ledger(self, worker: str) -> Ledger | None:
-        """The deaths of its group, which count for it; None: it is in no group."""
-        policy = self._group_of.get(worker)
-        return None if policy is None else self._state(policy).ledger
 
     def used(self, worker: str, now: float) -> int | None:
         """Deaths that count against the limit of its group now; None: it is in no group."""

@@ -25,9 +25,7 @@ from stepwarden.core.resume import resume
 from stepwarden.daemon.adoption import Stock, TrustedUsers, take_stock, with_strays
 from stepwarden.daemon.assembly import Machine, make_reports
 from stepwarden.daemon.certificate_watch import CertificateWatch
-from stepwarden.daemon.closing import close_all
 from stepwarden.daemon.endings import KILL_WAIT_SECONDS
-from stepwarden.daemon.hangup import Hangup
 from stepwarden.daemon.late_units import take_over_late
 from stepwarden.daemon.leaving import Farewell, farewell
 from stepwarden.daemon.life import Life
@@ -48,16 +46,13 @@ from stepwarden.edge.strays import find_strays
 from stepwarden.errors import ExitCode
 from stepwarden.waiting import wait
 
-FINISH_SECONDS = 5.0
-"""What is owed at the end (a note that goes with its life) gets so long."""
-
 TELL_SECONDS = 0.5
 TELL_LOOK_SECONDS = 0.005
 """How long watchers of our health are waited for, and how often they are looked at."""
 
 
 def run(config: Config) -> ExitCode:
-    """Run the supervisor until SIGTERM or SIGINT; returns its exit code. SIGHUP: see `hangup`.
+    """Run the supervisor until SIGTERM or SIGINT; returns its exit code.
 
     Raises StepwardenError where it cannot start; then no worker was started.
     """
@@ -88,20 +83,19 @@ class Daemon:
         self._certificates = CertificateWatch(
             self._present_certificates, clock, self._reports.reporter.note
         )
-        self._reloader = self._machine.make_reloader(config, self._agents, self._reports)
         self._stop_asked = asyncio.Event()
         self._signal = 0
-        self._served = self._reload_first = False
+        self._served = False
 
     async def run(self) -> ExitCode:
         """Serve until told to stop."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # A closed terminal ends it as Ctrl-C does; under nohup it stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._asked, number)
         # After a rotation; without a log file it does nothing, least of all end us.
         loop.add_signal_handler(signal.SIGUSR1, self._reports.log_writer.reopen)
-        Hangup(self._reload_asked, self._asked).listen()
         try:
             await self._start()
             self._guard.start()
@@ -133,15 +127,6 @@ class Daemon:
 
         end_surely(ExitCode.LOOP_STUCK, last_words)
 
-    def _reload_asked(self) -> None:
-        async def reload() -> None:
-            await self._reloader.reload("SIGHUP")
-
-        if self._served:
-            self._machine.tasks.start(reload())
-        else:
-            self._reload_first = True  # once it serves: the file may be another since it was read
-
     # The start
 
     async def _start(self) -> None:
@@ -166,9 +151,6 @@ class Daemon:
         text = f"stepwarden {__version__} serves {len(machine.units)} workers"
         reports.reporter.note(Event(Kind.DAEMON, f"{text} from {self._config.path}"))
         self._served = True
-        await machine.following.follow(self._config)
-        if self._reload_first:
-            self._reload_asked()
 
     async def _take_over(self) -> None:
         """Go on where an earlier daemon left off, or begin."""
@@ -241,7 +223,7 @@ class Daemon:
         await self._drain()
         reports.notifier.stopping()
         job = await machine.host.job()
-        settings = self._reloader.config.supervisor
+        settings = self._config.supervisor
         goodbye = farewell(settings.on_exit, self._signal, job, machine.host.in_service)
         ending = [unit for unit in machine.units.values() if not _left(unit, goodbye)]
         self._tell_farewell(goodbye, len(machine.units) - len(ending))
@@ -280,12 +262,11 @@ class Daemon:
         """
         graces = [0.0]
         for unit in ending:
-            config = unit.running_config
-            command = config.stop_command
-            graces.append(config.stop_grace + (command.timeout if command else 0.0))
+            command = unit.config.stop_command
+            graces.append(unit.config.stop_grace + (command.timeout if command else 0.0))
         needed = max(graces) + 2 * KILL_WAIT_SECONDS
         starting = any(unit.life is not None and _under_way(unit.life) for unit in ending)
-        return max(needed, self._reloader.config.supervisor.stop_limit) if starting else needed
+        return max(needed, self._config.supervisor.stop_limit) if starting else needed
 
     def _tell(self, text: str) -> None:
         self._reports.reporter.note(Event(Kind.DAEMON, text))
@@ -297,41 +278,26 @@ class Daemon:
 
     async def _close(self) -> None:
         machine, reports = self._machine, self._reports
-        await close_all(
-            (
-                machine.following.close,
-                self._reloader.close,
-                self._sockets.close,
-                self._certificates.close,
-                machine.admin.stop,
-                self._agents.stop,
-                lambda: machine.tasks.finish(FINISH_SECONDS),
-                machine.launcher.close,
-                machine.runners.close,
-                machine.host.close,
-                reports.health.shutdown,
-                machine.actor.exits.reaper.stop,
-                machine.actor.exits.close,
-                self._say_stopped,
-                reports.store.close,
-                self._take_directories_away,
-                reports.notifier.close,
-                reports.log_writer.close,
-            ),
-            reports.reporter.not_closed,
-        )
-
-    def _say_stopped(self) -> None:
+        await self._sockets.close()
+        await self._certificates.close()
+        await machine.admin.stop()
+        await self._agents.stop()
+        await machine.launcher.close()
+        await machine.runners.close()
+        await machine.host.close()
+        reports.health.shutdown()
+        machine.actor.exits.reaper.stop()
+        machine.actor.exits.close()
         if self._served:
-            self._tell("stopped")
-
-    def _take_directories_away(self) -> None:
-        machine = self._machine
+            reports.reporter.note(Event(Kind.DAEMON, "stopped"))
+        reports.store.close()
         if machine.cgroup_home is not None:
             remove_home(machine.cgroup_home)
         remove_page_home(machine.page_home)
         if not machine.page_home.exists():
             forget_page_home(machine.page_note, machine.page_home)
+        reports.notifier.close()
+        reports.log_writer.close()
 
     def _present_certificates(self) -> list[Certificates]:
         bound = [*self._reports.health.listening, *self._agents.listening]

@@ -19,9 +19,7 @@ from stepwarden.edge.journal import Journal
 from stepwarden.edge.systemd import Notifier
 from stepwarden.edge.views import RecordedEvent
 
-WARNINGS = frozenset(
-    {Kind.REFUSED, Kind.AGENT_SILENT, Kind.OVER_ROWS, Kind.LEFT_OPEN, Kind.RELOAD_FAILED}
-)
+WARNINGS = frozenset({Kind.REFUSED, Kind.AGENT_SILENT, Kind.OVER_ROWS, Kind.LEFT_OPEN})
 """Kinds of events that are warnings in the log, whatever state they leave the worker in."""
 
 LOUD = frozenset({State.UNHEALTHY, State.DEAD, State.FAILED})
@@ -78,10 +76,6 @@ class Reporter:
         self._ready = rule
         self._stale = True
 
-    def use_log(self, log: Any) -> None:
-        """Log from now on as a new configuration says."""
-        self._log = log
-
     def note(self, event: Event) -> None:
         """One event that no turn brought forth."""
         self.events([event], self._clock.monotonic())
@@ -125,10 +119,6 @@ class Reporter:
         text = f"the verdict loop has stood still for {seconds(lost)}; ending without it"
         self._log.critical(text, stack=stack)
 
-    def not_closed(self, error: Exception) -> None:
-        """A part of ours could not be closed at the end; the others are all the same."""
-        self._log.error("a part could not be closed", exc_info=error)
-
     def fault(self, worker: str, error: Exception, now: float) -> None:
         """A turn of one worker raised: a fault of ours that must not end the loop.
 
@@ -151,7 +141,6 @@ class Reporter:
         serving[READY] = self._ready.holds(
             Standing(name, unit.state.lifecycle, unit.policy.autostart)
             for name, unit in self._units.items()
-            if not unit.removed
         )
         return serving
 

@@ -1,0 +1,1 @@
+"""The live full-screen view of `stepwarden top`. Imported by that command alone."""
