@@ -59,6 +59,7 @@ def test_status_says_what_is_wrong_with_the_state_on_disk(served: Path, ask: Any
     assert "\x1b" not in shown
     found = json.loads(ask("status", "--json", "--socket", served).out)
     assert found["trouble"].startswith("the state database /var/lib/x is damaged")
+    assert found["runner_note"] == "runner auto means spawn here: polkit does not allow it"
 
 
 def test_status_is_a_table_of_eighty_columns(served: Path, ask: Any) -> None:

@@ -125,6 +125,9 @@ class Backend:
     def trouble(self) -> str:
         return "the state database /var/lib/x is damaged; it was kept as\x1b /var/lib/y"
 
+    def runner_note(self) -> str:
+        return "runner auto means spawn here: polkit does not allow it"
+
     def _set(self, name: str, state: str) -> None:
         before = self.views[name]
         number = len(self.commands) + 1

@@ -201,6 +201,7 @@ def test_a_daemon_that_may_not_make_units_spawns(box: DaemonBox) -> None:
         told = box.run("/usr/local/bin/stepwarden", "events").stdout
         assert " ".join(told.split()).count(said) == 1
         assert box.journal("--since", since).count(said) <= 1
+        assert said in " ".join(box.cli("status").split())
         box.run("systemctl", "stop", UNIT)
         assert box.processes() == set()
 

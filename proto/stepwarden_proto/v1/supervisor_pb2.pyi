@@ -122,20 +122,22 @@ class ListWorkersRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListWorkersResponse(_message.Message):
-    __slots__ = ("workers", "version", "loop_age_seconds", "trouble", "next_page_token", "total")
+    __slots__ = ("workers", "version", "loop_age_seconds", "trouble", "next_page_token", "total", "runner_note")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LOOP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    RUNNER_NOTE_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
     version: str
     loop_age_seconds: float
     trouble: str
     next_page_token: str
     total: int
-    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., version: _Optional[str] = ..., loop_age_seconds: _Optional[float] = ..., trouble: _Optional[str] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
+    runner_note: str
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., version: _Optional[str] = ..., loop_age_seconds: _Optional[float] = ..., trouble: _Optional[str] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ..., runner_note: _Optional[str] = ...) -> None: ...
 
 class GetWorkerRequest(_message.Message):
     __slots__ = ("name",)

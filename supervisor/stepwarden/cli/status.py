@@ -98,6 +98,7 @@ def list_dict(answer: Any, unwell: bool = False) -> dict[str, Any]:
         "version": answer.version,
         "loop_age_seconds": answer.loop_age_seconds,
         "trouble": answer.trouble or None,
+        "runner_note": answer.runner_note or None,
         "unwell": [worker.name for worker in answer.workers if worker.state not in WELL],
         "workers": [worker_dict(worker) for worker in shown],
     }
@@ -116,6 +117,8 @@ def overview(answer: Any, unwell: bool = False) -> list[str]:
         lines.append(f"the daemon's own loop last turned {age} ago; what is shown is that old")
     if answer.trouble:
         lines += wrapped(plain(answer.trouble))
+    if answer.runner_note:
+        lines += wrapped(plain(answer.runner_note))
     for worker in shown:
         if worker.sentence and worker.state not in WELL:
             lines += wrapped(f"{plain(worker.name)}: {plain(worker.sentence)}")

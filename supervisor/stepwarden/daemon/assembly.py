@@ -167,7 +167,13 @@ class Machine:
         self.actor.attach(self.loop, self.starter, self.groups)
         self.adoption = Adoption(self.actor, self.endings, self.runners, note)
         self.backend = Backend(
-            self.units, self.loop, reports.reporter, self.store, clock, self.groups
+            self.units,
+            self.loop,
+            reports.reporter,
+            self.store,
+            clock,
+            self.groups,
+            lambda: self.runners.note,
         )
         self.admin = AdminServer(self.sockets.admin, self.backend, clock, reports.health.table)
         reports.reporter.attach(self.units, self.admin.publish)

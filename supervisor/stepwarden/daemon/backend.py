@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,9 +37,11 @@ class Backend:
         store: StateStore,
         clock: Clock,
         groups: Groups | None = None,
+        runner_note: Callable[[], str] = lambda: "",
     ) -> None:
         self._units = units
         self._groups = Groups(units) if groups is None else groups
+        self._runner_note = runner_note
         self._loop = loop
         self._reporter = reporter
         self._store = store
@@ -110,6 +112,10 @@ class Backend:
     def trouble(self) -> str:
         """What is wrong with the daemon itself, or its state on disk."""
         return self._reporter.trouble
+
+    def runner_note(self) -> str:
+        """Why `runner: auto` is not what it would rather be."""
+        return self._runner_note()
 
 
 def _view(unit: Unit, groups: Groups, now: float) -> WorkerView:

@@ -89,13 +89,16 @@ class HostServices:
     def _decide(self, runners: Runners, tell: Callable[[str], None], refusal: str | None) -> None:
         wanted = self._config.supervisor.runner
         runners.refusals.pop(SYSTEMD, None)
+        runners.note = ""
         if refusal is None:
             runners.preferred = SPAWN if wanted == SPAWN else SYSTEMD
             return
         runners.refusals[SYSTEMD] = refusal
         runners.preferred = SYSTEMD if wanted == SYSTEMD else SPAWN
         if wanted == "auto" and self.bus.booted():
-            tell(f"runner auto means spawn here, workers are children of the daemon: {refusal}")
+            means = "runner auto means spawn here, workers are children of the daemon"
+            runners.note = f"{means}: {refusal}"
+            tell(runners.note)
 
     def _wait_for_answer(self, runners: Runners, tell: Callable[[str], None], silence: str) -> None:
         """Go on without it, and ask again until it answers."""

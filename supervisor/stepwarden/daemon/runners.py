@@ -71,12 +71,14 @@ class Runner(ABC):
 class Runners:
     """All runners by kind, and which of them runs a worker.
 
-    `preferred`: the kind that `runner: auto` means here. `refusals`: why a kind cannot be had.
+    `preferred`: the kind that `runner: auto` means here; `note`: why it is not what that would
+    rather have, "" where it is. `refusals`: why a kind cannot be had.
     """
 
     def __init__(self, known: Mapping[str, Runner]) -> None:
         self._known = known
         self.preferred = SPAWN
+        self.note = ""
         self.refusals: dict[str, str] = {}
 
     def kind_for(self, config: WorkerConfig) -> str:

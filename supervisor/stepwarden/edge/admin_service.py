@@ -97,7 +97,10 @@ class AdminBackend(Protocol):
         """Seconds since the verdict loop last turned."""
 
     def trouble(self) -> str:
-        """What is wrong with state and history on disk; "" for nothing."""
+        """What is wrong with the daemon itself, or its state on disk; "" for nothing."""
+
+    def runner_note(self) -> str:
+        """Why `runner: auto` is not what it would rather be; "" where it is."""
 
 
 class AdminServer:
@@ -161,6 +164,7 @@ class _Service(rpc.SupervisorServiceServicer):
         answer.version = __version__
         answer.loop_age_seconds = self._backend.loop_age()
         answer.trouble = self._backend.trouble()
+        answer.runner_note = self._backend.runner_note()
         return answer
 
     async def GetWorker(self, request: Any, context: Context) -> Any:
