@@ -15,6 +15,7 @@ from pathlib import Path
 import agent_cost
 import crash_to_exec
 import daemon_cost
+import health_load
 import judge
 import lateness
 import leaks
@@ -22,7 +23,16 @@ import results
 import startup
 import step_cost
 
-BENCHMARKS = (step_cost, agent_cost, startup, crash_to_exec, lateness, daemon_cost, leaks)
+BENCHMARKS = (
+    step_cost,
+    agent_cost,
+    startup,
+    crash_to_exec,
+    lateness,
+    daemon_cost,
+    health_load,
+    leaks,
+)
 BY_NAME = (judge,)
 """Only run where they are asked for."""
 
