@@ -20,6 +20,7 @@ import judge
 import lateness
 import leaks
 import results
+import scrape
 import startup
 import step_cost
 
@@ -32,6 +33,7 @@ BENCHMARKS = (
     daemon_cost,
     health_load,
     leaks,
+    scrape,
 )
 BY_NAME = (judge,)
 """Only run where they are asked for."""

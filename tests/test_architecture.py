@@ -67,6 +67,7 @@ IMPORTED_AS = {
     "grpcio-reflection": "grpc_reflection.v1alpha",
     "jeepney": "jeepney",
     "numpy": "numpy",
+    "prometheus-client": "prometheus_client",
     "protobuf": "google.protobuf",
     "psutil": "psutil",
     "pydantic": "pydantic",

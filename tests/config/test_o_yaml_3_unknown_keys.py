@@ -25,7 +25,7 @@ CASES = {
     GOOD + "defaults: {retry: {windw: 5}}\n": ("defaults.retry.windw", "window"),
     GOOD + "defaults: {retries: {window: 5}}\n": ("defaults.retries", "retry"),
     GOOD + "supervisor: {run_dir: /run/x}\n": ("supervisor.run_dir", "runtime_dir"),
-    GOOD + 'supervisor: {metrics: {listen: "127.0.0.1:9464"}}\n': ("supervisor.metrics", ""),
+    GOOD + 'supervisor: {metric: {listen: "127.0.0.1:9464"}}\n': ("supervisor.metric", "metrics"),
     GOOD + 'supervisor: {health: {listne: ["127.0.0.1:1"]}}\n': (
         "supervisor.health.listne",
         "listen",

@@ -116,7 +116,7 @@ def test_the_schema_is_a_schema() -> None:
         "workers: {w: {command: [a], progress: {url: 'http://a/', counter: c}}}",
         "workers: {w: {command: [a]}}\ngroups: {g: {members: []}}",
         "workers: {w: {command: [a]}}\ngroups: {g: {members: [w], on_dead: all}}",
-        'supervisor: {metrics: {listen: "127.0.0.1:1"}}\nworkers: {w: {command: [a]}}',
+        'supervisor: {metrics: {listen: "127.0.0.1"}}\nworkers: {w: {command: [a]}}',
     ],
 )
 def test_the_schema_refuses_what_the_loader_refuses(text: str) -> None:

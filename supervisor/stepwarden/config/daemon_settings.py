@@ -6,7 +6,12 @@ from pathlib import Path as FilePath
 
 from stepwarden.config.findings import Findings
 from stepwarden.config.listen_section import listen_settings
-from stepwarden.config.model import AgentsSection, HealthSection, SupervisorSection
+from stepwarden.config.model import (
+    AgentsSection,
+    HealthSection,
+    MetricsSection,
+    SupervisorSection,
+)
 from stepwarden.config.problems import Path
 from stepwarden.config.ready_rules import build_ready_rule
 from stepwarden.config.settings import SupervisorSettings
@@ -28,6 +33,7 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
         socket_mode=int(section.socket_mode, 8),
         socket_group=section.socket_group,
         health=_listener(section.health, "health", findings),
+        metrics=_listener(section.metrics, "metrics", findings),
         log_format=section.log.format,
         log_level=section.log.level,
         log_file=None if section.log.file is None else FilePath(section.log.file),
@@ -51,7 +57,7 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
 
 
 def _listener(
-    section: AgentsSection | HealthSection, key: str, findings: Findings
+    section: AgentsSection | HealthSection | MetricsSection, key: str, findings: Findings
 ) -> ListenSettings:
     return listen_settings(section, section.listen, ("supervisor", key), findings)
 
@@ -62,6 +68,7 @@ def _check_addresses(settings: SupervisorSettings, findings: Findings) -> None:
     lists: tuple[tuple[Path, tuple[str, ...]], ...] = (
         (("supervisor", "agents", "listen"), settings.agents.addresses),
         (("supervisor", "health", "listen"), settings.health.addresses),
+        (("supervisor", "metrics", "listen"), settings.metrics.addresses),
     )
     for path, addresses in lists:
         for position, address in enumerate(addresses):

@@ -89,6 +89,7 @@ def _supervisor(settings: SupervisorSettings) -> dict[str, Any]:
             "ready": written_ready_rule(settings.health_ready),
         },
         agents=listener(settings.agents),
+        metrics=listener(settings.metrics),
         log=_log(settings),
     )
 

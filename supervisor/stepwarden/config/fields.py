@@ -53,6 +53,10 @@ class Kind(ABC):
     def _json_schema(self) -> dict[str, Any]:
         """The same rule for editors."""
 
+    def accepts(self) -> str:
+        """What is accepted, for people."""
+        return self._accepts()
+
     def read(self, scalar: Scalar) -> object:
         """The value of a scalar; raises the refusal as pydantic's own error."""
         return self._read(scalar)

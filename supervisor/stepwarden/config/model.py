@@ -8,6 +8,7 @@ from pydantic import Field
 
 from stepwarden.config.fields import Address, Choice, Duration, Flag, Text, Whole
 from stepwarden.config.listen_section import ListenSection
+from stepwarden.config.quantities import OneOrMore
 from stepwarden.config.ready_rules import ALL, ReadyRuleSection
 from stepwarden.config.sections import (
     ABSOLUTE_PATH,
@@ -62,6 +63,14 @@ class AgentsSection(ListenSection):
 
     listen: list[Annotated[str, Address()]] = Field(
         default=[], description="TCP addresses, beside the agent socket."
+    )
+
+
+class MetricsSection(ListenSection):
+    """Metrics for Prometheus, by HTTP at /metrics (docs/metrics.md)."""
+
+    listen: Annotated[list[str], OneOrMore(Address(), none=True)] = Field(
+        default=[], description='TCP addresses, such as "127.0.0.1:9464". An empty list: none.'
     )
 
 
@@ -140,6 +149,7 @@ class SupervisorSection(Section):
     health: HealthSection = HealthSection()
     reload: ReloadSection = ReloadSection()
     agents: AgentsSection = AgentsSection()
+    metrics: MetricsSection = MetricsSection()
     log: LogSection = LogSection()
 
 

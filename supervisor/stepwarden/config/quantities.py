@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from stepwarden.config.fields import Kind, Text, refuse
+from stepwarden.config.fields import Kind, refuse
 from stepwarden.config.nodes import Scalar
 from stepwarden.config.values import SIZE_FORMS, SIZE_PATTERN, parse_size, parse_whole, size_text
 from stepwarden.naming import shown
@@ -131,17 +131,18 @@ class WordOr:
 
 @dataclass(frozen=True)
 class OneOrMore(Kind):
-    """One text, or a list of some, read as a list."""
+    """One value, or a list of some, read as a list. `none`: the list may be empty."""
 
-    item: Text
+    item: Kind
+    none: bool = False
 
     def _accepts(self) -> str:
-        return f"{self.item.says}, or a list of such"
+        return f"{self.item.accepts()}, or a list of such"
 
     def _validate(self, value: object) -> object:
         if not isinstance(value, list):
             return [super()._validate(value)]
-        if not value:
+        if not value and not self.none:
             raise refuse("the list is empty", self._accepts())
         return [super(OneOrMore, self)._validate(item) for item in value]
 
@@ -150,4 +151,5 @@ class OneOrMore(Kind):
 
     def _json_schema(self) -> dict[str, Any]:
         one = self.item.schema()
-        return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+        least = {} if self.none else {"minItems": 1}
+        return {"anyOf": [one, {"type": "array", "items": one, **least}]}

@@ -21,6 +21,7 @@ _PLACES = (
     ("ready: of supervisor.health", "ReadyRuleSection", ""),
     ("supervisor.agents", "AgentsSection", ""),
     ("tls: of a listener", "TlsSection", ""),
+    ("supervisor.metrics", "MetricsSection", ""),
     ("supervisor.log", "LogSection", ""),
     ("backends.NAME", "BackendSection", ""),
     ("step: of a backend or a worker", "StepSection", ""),

@@ -28,9 +28,9 @@ class SupervisorSettings:
     """The daemon itself. `socket_group` None: the daemon's own group.
     `log_file` None: standard error.
 
-    `agents` and `health`: where they listen by TCP. `on_exit` is auto, stop or leave; `runner`
-    auto, systemd or spawn. `stop_limit`: seconds that whatever stops the daemon gives it to end
-    all workers.
+    `agents`, `health` and `metrics`: where they listen by TCP. `on_exit` is auto, stop or leave;
+    `runner` auto, systemd or spawn. `stop_limit`: seconds that whatever stops the daemon gives it
+    to end all workers.
     `loop_limit`: seconds that the loop may stand still before the daemon ends itself; 0: for ever.
     """
 
@@ -42,6 +42,7 @@ class SupervisorSettings:
     socket_mode: int = 0o600
     socket_group: str | None = None
     health: ListenSettings = NOWHERE
+    metrics: ListenSettings = NOWHERE
     log_format: str = "auto"
     log_level: str = "info"
     log_file: Path | None = None

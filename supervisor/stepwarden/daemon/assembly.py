@@ -30,6 +30,7 @@ from stepwarden.daemon.keeping import Keeper
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.logs import make_logger, make_writer
 from stepwarden.daemon.loop import VerdictLoop
+from stepwarden.daemon.meter import Meter
 from stepwarden.daemon.nobodys import Nobodys
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.runners import ATTACH, SPAWN, SYSTEMD, UNIT, Runners
@@ -49,12 +50,15 @@ from stepwarden.edge.health_service import HealthServer
 from stepwarden.edge.late_launches import launcher_mark
 from stepwarden.edge.launcher import Launcher
 from stepwarden.edge.log_writer import LogWriter
+from stepwarden.edge.metrics_page import MetricsPage
+from stepwarden.edge.metrics_server import MetricsServer
 from stepwarden.edge.page_home import make_page_home, note_page_home
 from stepwarden.edge.reaper import Reaper
 from stepwarden.edge.short_command import short_runner
 from stepwarden.edge.snapshots import Snapshots
 from stepwarden.edge.state_store import StateStore
 from stepwarden.edge.systemd import Notifier, strip
+from stepwarden.edge.views import RecordedEvent
 
 
 @dataclass(slots=True)
@@ -155,6 +159,13 @@ class Machine:
         self.nobodys = Nobodys(
             self.units, self.endings, self.keeper, self.store, self.tasks, self.starter.nobodys
         )
+        reporter = reports.reporter
+        self.meter = Meter(self.units, self._restarts_used, lambda: reporter.trouble, clock, note)
+        self.metrics = MetricsServer(
+            targets(settings.metrics, "supervisor.metrics"),
+            MetricsPage(lambda: self.meter.snapshot, lambda: self.meter.turned_at, clock),
+            clock,
+        )
         self.loop = VerdictLoop(
             self.units,
             self.actor,
@@ -162,6 +173,7 @@ class Machine:
             snapshots,
             clock,
             (self.keeper.follow, self.actor.follow, self.holds.follow, self.groups.follow),
+            self.meter.turned if settings.metrics.addresses else None,
         )
         self.groups.attach(self.loop.apply)
         self.actor.attach(self.loop, self.starter, self.groups)
@@ -176,7 +188,7 @@ class Machine:
             lambda: self.runners.note,
         )
         self.admin = AdminServer(self.sockets.admin, self.backend, clock, reports.health.table)
-        reports.reporter.attach(self.units, self.admin.publish)
+        reports.reporter.attach(self.units, self._publish)
 
     def watch_sockets(self, agents: AgentServer, reporter: Reporter) -> SocketWatch:
         """What makes our sockets and directories anew when somebody takes them away."""
@@ -219,6 +231,14 @@ class Machine:
         systemd = SystemdRunner(self.host.transient, self._clock)
         unit = UnitRunner(self.host.units, self._clock)
         return Runners({SPAWN: spawn, ATTACH: attach, SYSTEMD: systemd, UNIT: unit})
+
+    def _publish(self, recorded: RecordedEvent) -> None:
+        self.meter.event(recorded.event)
+        self.admin.publish(recorded)
+
+    def _restarts_used(self, unit: Unit, now: float) -> int:
+        used = self.groups.used(unit.config.name, now)
+        return unit.state.ledger.used(unit.policy.restart, now) if used is None else used
 
     async def _exit_of(self, life: Life) -> Exit | None:
         return await self.runners.exit_of(life)

@@ -245,7 +245,7 @@ def evidence_of(life: Life) -> WorkerEvidence:
     )
 
 
-def _ended(page: PageView) -> int:
+def ended_steps(page: PageView) -> int:
     """How many steps have ended at least: one that is being written may be open."""
     return max(0, page.steps_begun - page.overflows - len(page.steps) - page.in_motion)
 
@@ -271,7 +271,7 @@ def _rank(memory: RankMemory) -> RankEvidence:
             steps=() if memory.left else page.steps,
             steps_begun=page.steps_begun,
             # A page that is nonsense may show more open steps than it ever began.
-            steps_ended=_ended(page),
+            steps_ended=ended_steps(page),
             last_ended=page.last_ended,
             work=page.work,
             bye=page.closed,

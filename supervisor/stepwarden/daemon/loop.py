@@ -26,6 +26,9 @@ from stepwarden.waiting import wait
 Follow = Callable[[Unit, Outcome, float], None]
 """Takes a worker, what one call into the core came to, and when."""
 
+OnTurned = Callable[[float, float], None]
+"""Told after each turn: when it was due, and when it began."""
+
 CATCH_UP_SECONDS = 0.5
 """After a pause of ours the loop takes in what has queued up for this long before it judges."""
 
@@ -52,9 +55,11 @@ class VerdictLoop:
         snapshots: Snapshots,
         clock: Clock,
         followers: Sequence[Follow] = (),
+        on_turned: OnTurned | None = None,
     ) -> None:
         self._units = units
         self._followers = followers
+        self._on_turned = on_turned
         self._actor = actor
         self._reporter = reporter
         self._snapshots = snapshots
@@ -81,6 +86,7 @@ class VerdictLoop:
         """Turn until `stop`."""
         self._expected = self._clock.monotonic()
         while not self._stopping:
+            due = self._expected
             await self._doubt_myself()
             now = self._clock.monotonic()
             self._poked.clear()
@@ -88,6 +94,8 @@ class VerdictLoop:
             self._actor.exits.reaper.reap()
             self._turn(now)
             self._reporter.turned(now)
+            if self._on_turned is not None:
+                self._on_turned(due, now)
             wake = self._next_wake(now)
             self._expected = wake.at if wake.at is not None else now
             with suppress(TimeoutError):

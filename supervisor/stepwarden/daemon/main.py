@@ -136,6 +136,7 @@ class Daemon:
         await machine.host.open(machine.runners, self._tell)
         await machine.launcher.start()
         reports.health.start()
+        machine.metrics.start()
         await self._agents.bind()
         await machine.admin.bind()
         await self._take_over()
@@ -286,6 +287,7 @@ class Daemon:
         await machine.runners.close()
         await machine.host.close()
         reports.health.shutdown()
+        machine.metrics.shutdown()
         machine.actor.exits.reaper.stop()
         machine.actor.exits.close()
         if self._served:
@@ -301,7 +303,8 @@ class Daemon:
 
     def _present_certificates(self) -> list[Certificates]:
         bound = [*self._reports.health.listening, *self._agents.listening]
-        return [one.certificates for one in bound if one.certificates is not None]
+        of_grpc = [one.certificates for one in bound if one.certificates is not None]
+        return [*of_grpc, *self._machine.metrics.certificates]
 
     def _on_refused(self, refusal: Refusal) -> None:
         text = f"a message was not believed ({refusal.count} times): {refusal.reason}"

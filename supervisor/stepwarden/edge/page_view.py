@@ -18,6 +18,9 @@ from stepwarden.edge.page_file import OpenPage
 NANOSECONDS = 1e9
 NEWEST_ENDED = 4
 
+Slots = Sequence[tuple[int, int]]
+"""Number and place of steps, the oldest first."""
+
 AHEAD_SECONDS = 1.0
 """A page is read a moment after `now` was; a stamp that lies further ahead than this is wrong."""
 
@@ -53,6 +56,9 @@ class PageView:
     closed: bool
     in_motion: bool
     lease_stamp: float = 0.0  # begin of `lease` in seconds on the writer's own clock
+    # All of it as it was read, and where the open steps and the ended ones lie in it, by number.
+    words: Sequence[int] = field(default=(), repr=False, compare=False)
+    slots: tuple[Slots, Slots] = field(default=((), ()), repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -157,6 +163,8 @@ def build_view(
         in_motion=in_motion,
         lease_stamp=words[layout.W_LEASE_BEGIN_NS] / NANOSECONDS,
         clamped=stamps.clamped,  # known only here, when all are placed
+        words=words,
+        slots=(open_slots, ended_slots),
     )
 
 

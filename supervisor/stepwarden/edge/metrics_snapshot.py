@@ -1,0 +1,53 @@
+"""What one scrape shows, as the loop left it: immutable, so that any thread may read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stepwarden.edge.metrics_tally import Frozen, FrozenHistogram
+
+Values = tuple[float | None, ...]
+"""Values in the order of the table; None: not there, and not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankFigures:
+    """One rank. `labels` as the text format writes them; `values` as RANK_METRICS."""
+
+    labels: str
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFigures:
+    """One worker. `gauges`, `suspicions`, `tallies` as WORKER_GAUGES, SUSPECTED, WORKER_TALLIES."""
+
+    labels: str
+    state: str
+    gauges: Values
+    suspicions: tuple[int, ...]
+    tallies: tuple[Frozen, ...]
+    ranks: tuple[RankFigures, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorFigures:
+    """The supervisor itself. `loop_lag` and `turns` in seconds; `reloaded_at`: Unix time."""
+
+    loop_lag: FrozenHistogram
+    turns: FrozenHistogram
+    paused: float = 0.0
+    trouble: bool = False
+    events: Mapping[str, int] = field(default_factory=dict)
+    reloads: Mapping[str, int] = field(default_factory=dict)
+    reload_ok: bool = True
+    reloaded_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSnapshot:
+    """Everything that the loop knew at one instant."""
+
+    supervisor: SupervisorFigures
+    workers: tuple[WorkerFigures, ...] = ()
