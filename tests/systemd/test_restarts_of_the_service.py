@@ -153,6 +153,9 @@ def test_o_sysd_1_a_reboot_adopts_nothing(gently: bool) -> None:
             told = second.run("/usr/local/bin/stepwarden", "events", "--json").stdout
             sentences = [json.loads(line)["sentence"] for line in told.splitlines()]
             assert not [text for text in sentences if "taken over" in text]
+            if gently:
+                assert [text for text in sentences if "the host shuts down" in text]
+                assert '"DEAD"' not in told
             starts = [text for text in sentences if " runs in stepwarden-one-" in text]
             assert len(starts) == 2
             second.run("systemctl", "stop", UNIT)

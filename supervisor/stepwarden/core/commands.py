@@ -20,8 +20,12 @@ def command(state: WorkerState, word: str, now: float, by: str = "the operator")
     return outcome
 
 
-def end_with_daemon(state: WorkerState, now: float) -> Outcome:
-    """The daemon ends and takes the worker with it; nobody wished that it stay down.
+BY_DAEMON = "stopped by the ending supervisor"
+BY_HOST = "stopped by the service manager: the host shuts down"
+
+
+def end_with_daemon(state: WorkerState, now: float, why: str = BY_DAEMON) -> Outcome:
+    """The daemon, or the host, ends and takes the worker with it; nobody wished that it stay down.
 
     What was to follow a death is kept in the cause, for the next daemon. One that rests is left
     as it is: FAILED outlives the daemon.
@@ -31,7 +35,7 @@ def end_with_daemon(state: WorkerState, now: float) -> Outcome:
         return outcome
     cause = "" if state.lifecycle in lifecycle.LIVE else state.cause
     outcome.state = replace(state, restart_wanted=False, stop_wanted=True, suspicions=())
-    if outcome.move(Trigger.STOP, now, "stopped by the ending supervisor", cause):
+    if outcome.move(Trigger.STOP, now, why, cause):
         _end_if_live(outcome, state)
     return outcome
 

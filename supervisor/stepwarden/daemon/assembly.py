@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stepwarden.clock import Clock
 from stepwarden.config import Config, GroupConfig, SupervisorSettings, WorkerConfig
+from stepwarden.core.commands import BY_HOST, end_with_daemon
 from stepwarden.core.event import Event
 from stepwarden.core.evidence import Exit
 from stepwarden.core.groups import GroupPolicy, OnDead
@@ -123,7 +124,15 @@ class Machine:
         self.holds = Holds(self.units, policies, self.host.unsure_of)
         self.groups = Groups(self.units, policies)
         self.keeper = Keeper(self.store)
-        exits = Exits(self.units, self._exit_of, self.tasks.start, self._poke, clock)
+        exits = Exits(
+            self.units,
+            self._exit_of,
+            self.tasks.start,
+            self._poke,
+            clock,
+            self.host.going_down,
+            self._stopped_by_host,
+        )
         self.runners = self._make_runners(config, exits.reaper, families, note)
         self.endings = Endings(
             families, self.runners, self.store, snapshots, clock, note, self.page_home
@@ -242,6 +251,10 @@ class Machine:
 
     async def _exit_of(self, life: Life) -> Exit | None:
         return await self.runners.exit_of(life)
+
+    def _stopped_by_host(self, unit: Unit) -> None:
+        now = self._clock.monotonic()
+        self.loop.apply(unit, end_with_daemon(unit.state, now, BY_HOST), now)
 
     def _poke(self, unit: Unit) -> None:
         self.loop.poke(unit)

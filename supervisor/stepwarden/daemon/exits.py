@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
 from stepwarden.clock import Clock
 from stepwarden.core.evidence import Exit, ProcessId
-from stepwarden.daemon.life import Life
+from stepwarden.daemon.life import Life, RankMemory
+from stepwarden.daemon.runners import SYSTEMD, UNIT
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.exit_watch import ExitWatch
 from stepwarden.edge.reaper import Reaper
@@ -17,12 +18,21 @@ UNKNOWN = Exit()
 WATCH_AGAIN_SECONDS = 1.0
 """A main process that cannot be watched, for want of a descriptor, is tried again this often."""
 
+
+async def _stands() -> bool:
+    return False
+
+
 AskExit = Callable[[Life], Awaitable[Exit | None]]
 """Asks the runner of a life how its main process ended."""
 
 
 class Exits:
-    """Puts each end into the life that it belongs to, and makes the loop look."""
+    """Puts each end into the life that it belongs to, and makes the loop look.
+
+    `going_down`: whether the host is. Then `stopped` is told of a life that the service manager
+    ends, in place of a death.
+    """
 
     def __init__(
         self,
@@ -31,11 +41,15 @@ class Exits:
         start_task: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
         poke: Callable[[Unit], None],
         clock: Clock,
+        going_down: Callable[[], Awaitable[bool]] = _stands,
+        stopped: Callable[[Unit], None] = lambda _: None,
     ) -> None:
         self._units = units
         self._ask = ask
         self._start_task = start_task
         self._poke = poke
+        self._going_down = going_down
+        self._stopped = stopped
         self._watch = ExitWatch(self._rank_ended, clock)
         self.reaper = Reaper(self._child_ended)
 
@@ -81,7 +95,7 @@ class Exits:
             self.watch_main(unit, life)
 
     async def _ended(self, unit: Unit, life: Life, how: Exit) -> None:
-        known = await self._ask(life)
+        known, _ = await asyncio.gather(self._ask(life), self._by_host(unit, life))
         if known is None or known == UNKNOWN:
             known = how
         if life.exit is None:
@@ -90,6 +104,11 @@ class Exits:
             if memory.process is not None and memory.process == life.main:
                 memory.lost = True
         self._poke(unit)
+
+    async def _by_host(self, unit: Unit, life: Life) -> None:
+        """A host that shuts down stops its units before us: that is no death."""
+        if life.runner in (SYSTEMD, UNIT) and await self._going_down() and unit.life is life:
+            self._stopped(unit)
 
     def _child_ended(self, pid: int, how: Exit) -> None:
         for unit in self._units.values():
@@ -108,5 +127,12 @@ class Exits:
                 continue
             for memory in life.ranks.values():
                 if memory.process == process:
-                    memory.lost = True
-                    self._poke(unit)
+                    self._start_task(self._lost(unit, life, memory))
+                    return
+
+    async def _lost(self, unit: Unit, life: Life, memory: RankMemory) -> None:
+        process = memory.process
+        await self._by_host(unit, life)
+        if memory.process == process:
+            memory.lost = True
+            self._poke(unit)
