@@ -172,10 +172,19 @@ class Client:
                 return answer
         raise UnreachableError(f"the daemon at {self._path} gave no answer")
 
-    def stream(self, method: str, request: Any, endless: bool = False) -> Iterator[Any]:
-        """The answers of a streaming call; an endless one is limited by signs of life alone."""
-        limit = Deadline.never() if endless else self._deadline
-        seconds = (KEEPALIVE_TIME_MS + KEEPALIVE_TIMEOUT_MS) / 1000 if endless else self._timeout
+    def stream(
+        self, method: str, request: Any, endless: bool = False, extra: float = 0.0
+    ) -> Generator[Any, None, None]:
+        """The answers of a streaming call, for at most `extra` seconds more than the limit.
+
+        An endless one is limited by signs of life alone.
+        """
+        now = self._clock.monotonic()
+        seconds = self._timeout + extra
+        limit = Deadline.after(now, (self._deadline.remaining(now) or 0.0) + extra)
+        if endless:
+            limit = Deadline.never()
+            seconds = (KEEPALIVE_TIME_MS + KEEPALIVE_TIMEOUT_MS) / 1000
         yield from self._exchange(method, request, limit, seconds)
 
     def _exchange(
