@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
 import ssl
 import threading
@@ -119,9 +118,9 @@ class MetricsServer:
         asyncio.run(self._serve(ready))
 
     async def _serve(self, ready: threading.Event) -> None:
-        # What a client does to its connection is none of our log's business.
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        # What a client does to its connection is none of our log's business.
+        self._loop.set_exception_handler(lambda *_: None)
         servers = [
             await asyncio.start_server(
                 self._connected,
