@@ -18,7 +18,7 @@ LOWEST := .venv-lowest
 PYTEST_ARGS ?=
 
 WHEEL := dist/stepwarden.stamp
-SOURCES := pyproject.toml README.md $(shell find supervisor agents proto -type f \
+SOURCES := pyproject.toml README.md $(shell find supervisor agents proto systemd -type f \
 	-not -path '*/__pycache__/*' -not -name '*.pyc')
 # The only wheel in dist: the rule that builds it removes the former one.
 WHEEL_FILE = $$(ls dist/stepwarden-*.whl)

@@ -44,6 +44,7 @@ COMMAND_LINES = {
     "start": ["start", "gemma-cpu", "--no-wait"],
     "stop": ["stop", "gemma-cpu", "--no-wait"],
     "restart": ["restart", "gemma-cpu", "--no-wait"],
+    "install": ["install", "--dry-run", "--root", "nowhere"],
     "run --help": ["run", "--help"],
 }
 

@@ -88,6 +88,20 @@ class DaemonBox:
         self.run("systemctl", "daemon-reload")
         return path
 
+    def install_drop_in(self, name: str) -> None:
+        """One of the shipped drop-ins."""
+        self.box.install(ROOT / f"systemd/{UNIT}.d/{name}.conf", self._shipped_drop_in(name))
+        self.run("systemctl", "daemon-reload")
+
+    def remove_drop_in(self, name: str) -> None:
+        """Take it away again."""
+        self.run("rm", self._shipped_drop_in(name))
+        self.run("systemctl", "daemon-reload")
+
+    @staticmethod
+    def _shipped_drop_in(name: str) -> str:
+        return f"/etc/systemd/system/{UNIT}.d/{name}.conf"
+
     @contextmanager
     def dropped_in(self, *settings: str) -> Iterator[None]:
         """The shipped unit with other settings, for as long as the block runs."""
@@ -125,8 +139,13 @@ class DaemonBox:
         """Signal the daemon, and wait until systemd has started another; the former pid."""
         before = self.main_pid()
         self.run("kill", f"-{number}", str(before))
-        wait_for(lambda: self.active() and self.main_pid() != before, 40, "another daemon serves")
+        wait_for(lambda: self._another(before), 40, "another daemon serves")
         return before
+
+    def _another(self, before: int) -> bool:
+        """In one look: between two of them it might end."""
+        shown = self.show(UNIT, "ActiveState", "MainPID")
+        return shown["ActiveState"] == "active" and shown["MainPID"] not in {"0", str(before)}
 
     def active(self) -> bool:
         """It runs and has said READY."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,22 +48,46 @@ def test_o_sysd_2_one_workers_memory_is_not_the_services_end(service: dict[str, 
     assert int(service["OOMScoreAdjust"]) < 0
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "PrivateDevices",
-        "ProtectClock",
-        "DeviceAllow",
-        "MemoryDenyWriteExecute",
-        "PrivateTmp",
-        "ProtectHome",
-        "RestrictNamespaces",
-        "ProtectControlGroups",
-        "ProtectProc",
-        "PrivateUsers",
-    ],
-)
-def test_no_sandbox_setting_takes_from_workers_what_engines_need(
+@pytest.mark.parametrize("setting", ["ProtectControlGroups", "ProtectProc", "PrivateUsers"])
+def test_the_sandbox_leaves_the_daemon_its_view_of_the_workers(
     service: dict[str, str], setting: str
 ) -> None:
     assert setting not in service
+    assert "@debug" not in service["SystemCallFilter"]  # ptrace is in there
+    assert service["Delegate"] == "yes"
+
+
+def exposure(folder: Path, *drop_ins: str) -> float:
+    """What systemd-analyze makes of the unit with these drop-ins; ends with 1 above 4.0."""
+    units = folder / "etc/systemd/system"
+    (units / f"{UNIT.name}.d").mkdir(parents=True, exist_ok=True)
+    # The program has to be there, and this one is anywhere.
+    text = UNIT.read_text().replace("=stepwarden ", "=/bin/sh ")
+    (units / UNIT.name).write_text(text)
+    for name in drop_ins:
+        shutil.copy(UNIT.parent / f"{UNIT.name}.d" / f"{name}.conf", units / f"{UNIT.name}.d")
+    words = ["systemd-analyze", "security", "--offline=true", "--threshold=40", "--no-pager"]
+    done = subprocess.run(
+        [*words, f"--root={folder}", UNIT.name], capture_output=True, text=True, check=False
+    )
+    (found,) = re.findall(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
+    assert (done.returncode == 0) == (float(found) <= 4.0)
+    return float(found)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
+def test_how_exposed_the_service_is(tmp_path: Path) -> None:
+    """Strict for the daemon; the drop-in gives spawned workers what engines need."""
+    assert exposure(tmp_path / "shipped") <= 4.0
+    assert exposure(tmp_path / "spawn", "spawn") <= 5.5
+    assert exposure(tmp_path / "user", "spawn", "user") <= 4.0
+    assert exposure(tmp_path / "units", "units") <= 3.0
+
+
+def test_the_drop_in_for_spawned_workers_takes_back_what_an_event_warns_of() -> None:
+    """What `unit_sandbox` looks for in the shipped unit is undone there, setting by setting."""
+    text = (UNIT.parent / f"{UNIT.name}.d" / "spawn.conf").read_text()
+    for line in ("DevicePolicy=auto", "DeviceAllow=", "ProtectClock=no", "ProtectHome=no"):
+        assert f"\n{line}\n" in text
+    assert "\nRestrictNamespaces=no\n" in text
+    assert "@resources" not in text

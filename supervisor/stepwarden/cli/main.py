@@ -18,6 +18,7 @@ COMMANDS = {
     "check": ("check", "check a configuration file and name all its problems"),
     "explain": ("explain", "say what one step may take, with the arithmetic"),
     "schema": ("schema", "print the JSON Schema of the configuration file"),
+    "install": ("install", "lay the systemd service down, and say what is left to do"),
     "status": ("status", "show every worker: state, cause, step, budget left, restarts"),
     "top": ("top", "watch all workers live, and stop, start or restart them"),
     "events": ("events", "show what happened, and follow what happens"),

@@ -238,7 +238,7 @@ class Machine:
         )
         attach = AttachRunner(settings.runtime_dir / "attach", self.sockets.target_for, self._clock)
         systemd = SystemdRunner(self.host.transient, self._clock)
-        unit = UnitRunner(self.host.units, self._clock)
+        unit = UnitRunner(self.host.units, self.host.transient.files, self._clock)
         return Runners({SPAWN: spawn, ATTACH: attach, SYSTEMD: systemd, UNIT: unit})
 
     def _publish(self, recorded: RecordedEvent) -> None:

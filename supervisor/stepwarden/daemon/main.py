@@ -30,6 +30,7 @@ from stepwarden.daemon.late_units import take_over_late
 from stepwarden.daemon.leaving import Farewell, farewell
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import ATTACH
+from stepwarden.daemon.sandbox_notice import tell_of_sandbox
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.agent_service import Refusal
 from stepwarden.edge.certificates import Certificates
@@ -151,6 +152,10 @@ class Daemon:
         reports.notifier.ready()
         text = f"stepwarden {__version__} serves {len(machine.units)} workers"
         reports.reporter.note(Event(Kind.DAEMON, f"{text} from {self._config.path}"))
+        configs = [unit.config for unit in machine.units.values()]
+        machine.tasks.start(
+            tell_of_sandbox(machine.host, machine.runners, configs, reports.reporter.note)
+        )
         self._served = True
 
     async def _take_over(self) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from stepwarden_proto import page
+
 from stepwarden.clock import Clock
 from stepwarden.config import WorkerConfig
 from stepwarden.core.deadline import Deadline
@@ -15,6 +17,7 @@ from stepwarden.daemon.runners import SYSTEMD, UNIT, Runner, RunnerTrouble
 from stepwarden.edge.aside import Aside
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.dbus_link import BusError
+from stepwarden.edge.environment_file import EnvironmentFiles
 from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.log_program import CURRENT
 from stepwarden.edge.periodic import Periodic
@@ -34,6 +37,18 @@ UNIT_START_LIMIT_SECONDS = 300.0
 
 EXIT_SECONDS = 2.0
 """A death is not told later than this for want of its exit code: the bus may hang."""
+
+AGENT_VARIABLES = frozenset(
+    {
+        page.ENV_WORKER,
+        page.ENV_INCARNATION,
+        page.ENV_TARGET,
+        page.ENV_TOKEN,
+        page.ENV_PAGE_DIR,
+        page.ENV_INTERVAL,
+    }
+)
+"""What an agent has to know of its worker."""
 
 TIDY_AGAIN_SECONDS = 10.0
 """Units that systemd did not let go of are tried again this often."""
@@ -135,19 +150,27 @@ class UnitRunner(Runner):
 
     kind = UNIT
 
-    def __init__(self, units: UnitWorkers, clock: Clock) -> None:
+    def __init__(self, units: UnitWorkers, files: EnvironmentFiles, clock: Clock) -> None:
         self._units = units
+        self._files = files
         self._clock = clock
 
     async def start(
-        self,
-        life: Life,
-        config: WorkerConfig,
-        environment: Mapping[str, str],  # noqa: ARG002 - it has its own
+        self, life: Life, config: WorkerConfig, environment: Mapping[str, str]
     ) -> Begun:
-        """Start the unit."""
+        """Start the unit.
+
+        Its environment is its own; who it is lies in a file that the unit may read, for an agent.
+        """
         life.unit = config.unit or ""
-        return await self._units.start(life.unit, UNIT_START_LIMIT_SECONDS)
+        self._files.remove(life.unit)
+        ours = {key: value for key, value in environment.items() if key in AGENT_VARIABLES}
+        with suppress(OSError):  # most units have no agent that would miss it
+            self._files.write(life.unit, ours)
+        try:
+            return await self._units.start(life.unit, UNIT_START_LIMIT_SECONDS)
+        finally:
+            self._files.remove(life.unit)
 
     async def exit_of(self, life: Life) -> Exit | None:
         """What systemd keeps of it."""

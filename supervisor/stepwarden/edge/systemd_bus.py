@@ -164,6 +164,13 @@ class SystemdBus:
             return None
         return replace(facts, job=await self._type_of(properties["Job"][1], deadline) or "")
 
+    async def properties(self, name: str, limit: float = CALL_SECONDS) -> dict[str, Any]:
+        """Every property of a unit in memory by name, as systemd has it."""
+        deadline = self._until(limit)
+        (path,) = await self._manager("GetUnit", "s", (name,), deadline)
+        (found,) = await self._call(path, _PROPERTIES, "GetAll", "s", ("",), deadline)
+        return {key: value for key, (_, value) in found.items()}
+
     async def job_type(self, name: str, limit: float = CALL_SECONDS) -> str | None:
         """What is being done with a unit ("stop", "restart", "start", ...); None: nothing is."""
         deadline = self._until(limit)

@@ -106,7 +106,7 @@ class TransientUnits:
         clock: Clock | None = None,
     ) -> None:
         self._bus = bus
-        self._files = EnvironmentFiles(runtime_dir)
+        self.files = EnvironmentFiles(runtime_dir)
         self._owner = owner
         self.after = after
         self._clock = SystemClock() if clock is None else clock
@@ -121,7 +121,7 @@ class TransientUnits:
         unit = _checked(spec)
         program = await self._find(spec, deadline)
         try:
-            environment = self._files.write(unit, spec.env)
+            environment = self.files.write(unit, spec.env)
         except OSError as error:
             raise SpawnFailed(f"cannot write the environment of {unit}: {error}") from None
         try:
@@ -135,7 +135,7 @@ class TransientUnits:
             task.add_done_callback(self._undoing.discard)
             raise
         finally:
-            self._files.remove(unit)
+            self.files.remove(unit)
 
     async def facts(self, unit: str) -> UnitFacts | None:
         """What systemd says of the unit; None where it is gone. Raises BusError."""
@@ -170,7 +170,7 @@ class TransientUnits:
         again, also for a unit that is gone. Raises BusError.
         """
         deadline = Deadline.after(self._clock.monotonic(), limit)
-        self._files.remove(unit)
+        self.files.remove(unit)
         pause = _FIRST_LOOK
         # Someone else may have stopped the unit; then its slice is left.
         while await self._bus.loaded(unit) or await self._bus.loaded(slice_of(unit)):
@@ -205,7 +205,7 @@ class TransientUnits:
         """Wait for starts that are being undone, and remove our files. Workers are left alone."""
         if self._undoing:
             await asyncio.wait(self._undoing, timeout=TIDY_SECONDS)
-        self._files.close()
+        self.files.close()
 
     @property
     def _signature(self) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from stepwarden.clock import Clock, SystemClock
 from stepwarden.core.deadline import Deadline
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.edge.begun import Begun
-from stepwarden.edge.dbus_link import BusError
+from stepwarden.edge.dbus_link import BusError, BusRefused
 from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.systemd_bus import DONE, LATE, OVER, SystemdBus
 from stepwarden.edge.unit_facts import UnitFacts, members
@@ -75,8 +77,10 @@ class UnitWorkers:
             problem = refusal(unit, facts)
             if problem is not None:
                 raise SpawnFailed(problem)
-            # One that failed too often within its StartLimit would be refused.
-            await self._bus.reset_failed(unit)
+            # One that failed too often within its StartLimit would be refused. Without root we may
+            # start it and not do this; then its own StartLimitIntervalSec=0 has to.
+            with suppress(BusRefused):
+                await self._bus.reset_failed(unit)
             order = self._bus.restart_unit if again else self._bus.start_unit
             outcome = await order(unit, deadline.remaining(self._clock.monotonic()) or 0.0)
             facts = await self._bus.facts(unit)
