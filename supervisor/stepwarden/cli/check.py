@@ -12,6 +12,7 @@ from stepwarden.cli.arguments import path
 from stepwarden.cli.units import ask_systemd
 from stepwarden.config import Config, ConfigError, Problem, load
 from stepwarden.errors import ExitCode
+from stepwarden.redaction import HIDDEN
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--effective", action="store_true", help="print what holds after all defaults"
+    )
+    parser.add_argument(
+        "--secrets", action="store_true", help=f"do not print them as {HIDDEN} with --effective"
     )
 
 
@@ -36,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         problems = error.problems
     good = config is not None and not (options.strict and problems)
     if options.json:
-        _print_json(config, problems, good, options.effective)
+        _print_json(config, problems, good, options)
     else:
         _print_text(config, problems, good, options)
     return int(ExitCode.OK if good else ExitCode.CONFIG)
@@ -52,9 +56,21 @@ def _print_text(
         print(problem, file=stream)
     print(summary(options.file, config, problems, good), file=stream)
     if config is not None and options.effective:
-        from stepwarden.config.effective import effective_yaml
+        from stepwarden.config.effective import as_yaml
 
-        sys.stdout.write(effective_yaml(config))
+        data = _effective(config, options.secrets)
+        if data != _effective(config, secrets=True):
+            text = f"what its name calls a secret is shown as {HIDDEN}; --secrets prints it"
+            print(text, file=stream)
+        sys.stdout.write(as_yaml(data))
+
+
+def _effective(config: Config, secrets: bool) -> Any:
+    """What holds, as plain data, with or without the secrets in it."""
+    from stepwarden.config.effective import effective
+    from stepwarden.redaction import redacted
+
+    return effective(config) if secrets else redacted(effective(config))
 
 
 def summary(file: Path, config: Config | None, problems: tuple[Problem, ...], good: bool) -> str:
@@ -75,15 +91,13 @@ def _count(number: int, word: str) -> str:
 
 
 def _print_json(
-    config: Config | None, problems: tuple[Problem, ...], good: bool, with_effective: bool
+    config: Config | None, problems: tuple[Problem, ...], good: bool, options: argparse.Namespace
 ) -> None:
     answer: dict[str, Any] = {
         "ok": good,
         "problems": [problem.as_json() for problem in problems],
         "workers": sorted(config.workers) if config else [],
     }
-    if with_effective and config is not None:
-        from stepwarden.config.effective import effective
-
-        answer["effective"] = effective(config)
+    if options.effective and config is not None:
+        answer["effective"] = _effective(config, options.secrets)
     print(json.dumps(answer, indent=2))

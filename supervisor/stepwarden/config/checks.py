@@ -13,6 +13,7 @@ from stepwarden.config.values import parse_whole, seconds_text
 from stepwarden.core.budget import Formula, Rows
 from stepwarden.core.policy import AGENT_NONE, WorkerPolicy
 from stepwarden.exposure import exposed
+from stepwarden.redaction import redacted_argv, redacted_line
 
 _BATCH_OPTIONS = ("--max-num-seqs", "--max_num_seqs")
 
@@ -39,6 +40,7 @@ def check_worker(
     _check_caps(worker, findings)
     _check_step(worker, findings)
     _check_batch(worker, findings)
+    _check_secrets(worker, findings)
     check_engine(worker, findings, environment)
 
 
@@ -131,6 +133,23 @@ def _check_step(worker: WorkerConfig, findings: Findings) -> None:
                 f"batches beyond the last row {last} get its budget, {seconds_text(seconds)};"
                 " add a row, or beyond",
             )
+
+
+def _check_secrets(worker: WorkerConfig, findings: Findings) -> None:
+    """Command lines are open to every user, whatever we hide; so what looks like one is told."""
+    short = (worker.pre_start, worker.stop_command)
+    commands: list[tuple[Path, tuple[str, ...]]] = [(("command",), worker.command or ())]
+    commands += [
+        ((key, "command"), command.argv)
+        for key, command in zip(("pre_start", "stop"), short, strict=True)
+        if command is not None
+    ]
+    hidden = [keys for keys, argv in commands if redacted_argv(argv) != list(argv)]
+    if worker.shell is not None and redacted_line(worker.shell) != worker.shell:
+        hidden.append(("shell",))
+    for keys in hidden:
+        message = "holds a secret, and every user of this host can read command lines"
+        findings.warning(findings.home(worker.name, *map(str, keys)), f"{message}; use env_file")
 
 
 def _check_batch(worker: WorkerConfig, findings: Findings) -> None:

@@ -59,8 +59,12 @@ def effective(config: Config) -> dict[str, Any]:
 
 def effective_yaml(config: Config) -> str:
     """The same as YAML that `load` takes."""
-    data = _quoted(effective(config))
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=False)
+    return as_yaml(effective(config))
+
+
+def as_yaml(data: dict[str, Any]) -> str:
+    """Plain data of a file as YAML."""
+    return yaml.dump(_quoted(data), Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=False)
 
 
 def _quoted(node: Any) -> Any:

@@ -16,7 +16,7 @@ SHORTEST = 0.1
 
 ABSOLUTE_PATH = Text("an absolute path", pattern=r"/[^\x00\n]*")
 TEMPLATE_PATH = Text("an absolute path; ${VARIABLES} are replaced", pattern=r"(/|\$\{)[^\x00\n]*")
-ARGUMENT = Text("text; numbers in quotes", empty=True)
+ARGUMENT = Text("text; numbers in quotes", secret=True, empty=True)
 UMASK = Text('an octal mask in quotes, such as "0027"', pattern="0[0-7]{3}")
 KIB = 1024
 TIB = KIB**4

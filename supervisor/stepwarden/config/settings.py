@@ -91,7 +91,7 @@ class ShortCommand:
     `ignore_failure`: what follows goes on whatever became of it.
     """
 
-    argv: tuple[str, ...]
+    argv: tuple[str, ...] = field(repr=False)
     timeout: float = 30.0
     ignore_failure: bool = False
 
@@ -109,7 +109,7 @@ class ReadyProbe:
     target: str = ""
     status: int = 200
     service: str = ""
-    argv: tuple[str, ...] = ()
+    argv: tuple[str, ...] = field(default=(), repr=False)
     delay: float = 0.0
     interval: float = 1.0
     timeout: float = 2.0
@@ -192,14 +192,14 @@ class WorkerConfig:
 
     name: str
     policy: WorkerPolicy
-    command: tuple[str, ...] | None = None
-    shell: str | None = None
+    command: tuple[str, ...] | None = field(default=None, repr=False)
+    shell: str | None = field(default=None, repr=False)
     unit: str | None = None
     attach: AttachConfig | None = None
     runner: str = "auto"
     run_as: RunAs = RunAs()
     cwd: str | None = None
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict, repr=False)
     env_files: tuple[Path, ...] = ()
     engine: str | None = None
     pre_start: ShortCommand | None = None
@@ -214,7 +214,7 @@ class WorkerConfig:
     heartbeat_interval: float = 1.0
     max_num_batched_tokens: int | None = None
     engine_timeouts: dict[str, str] = field(default_factory=dict)
-    templates: Templates = Templates()
+    templates: Templates = field(default=Templates(), repr=False)
     file_env: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property

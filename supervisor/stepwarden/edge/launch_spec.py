@@ -54,8 +54,8 @@ class LaunchSpec:
     are then tells the user's number without asking a directory service here.
     """
 
-    argv: Sequence[str]
-    env: Mapping[str, str]
+    argv: Sequence[str] = field(repr=False)
+    env: Mapping[str, str] = field(repr=False)
     cwd: str | None = None
     stdout_path: str | None = None
     descriptors: int | None = None

@@ -65,7 +65,7 @@ class TransientSpec:
 
     worker: str
     incarnation: str
-    argv: Sequence[str]
+    argv: Sequence[str] = field(repr=False)
     env: Mapping[str, str] = field(repr=False)
     cwd: str = "/"
     user: str | None = None
