@@ -50,10 +50,12 @@ def cut(data: bytes) -> list[Frame]:
     return found
 
 
-def new_link(target: str, token: str = "token", tls: TlsSettings | None = None) -> Link:
-    """A link of rank 0 that nobody drives yet."""
+def new_link(
+    target: str, token: str = "token", tls: TlsSettings | None = None, rank: str = "0"
+) -> Link:
+    """A link that nobody drives yet."""
     told = Settings("w", "w-1", target, token, "", tls=tls)
-    maker = BeatMaker(told, "0", "")
+    maker = BeatMaker(told, rank, "")
     words = private_page("idle").words
 
     def make(pb: Any, reason: int) -> agent_pb2.Beat:
