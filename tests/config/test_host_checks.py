@@ -116,3 +116,42 @@ def test_the_unit_that_runs_this_very_process_is_no_worker(
     monkeypatch.setattr(Path, "read_text", read)
     assert "own unit" in errors(text, {"SYSTEMD_EXEC_PID": str(os.getpid())})["workers.w.unit"]
     assert loaded(text, {"SYSTEMD_EXEC_PID": "1"}).warnings == ()
+
+
+def test_certificates_are_looked_for_and_keys_are_private(tmp_path: Path) -> None:
+    key = tmp_path / "server.key"
+    key.touch()
+    key.chmod(0o644)
+    text = (
+        f"supervisor: {{agents: {{listen: ['10.0.0.1:1'], tls: {{cert: {tmp_path}/no.crt,"
+        f" key: {key}, client_ca: {tmp_path}}}}}}}\n"
+        "workers: {w: {backend: cpu, command: [a]}}"
+    )
+    found = on_this_host(text)
+    assert "does not exist on this host" in found["supervisor.agents.tls.cert"]
+    assert "is a directory, not a file" in found["supervisor.agents.tls.client_ca"]
+    assert "every user of this host can read" in found["supervisor.agents.tls.key"]
+    assert "(mode 0644)" in found["supervisor.agents.tls.key"]
+    key.chmod(0o640)
+    assert "supervisor.agents.tls.key" not in on_this_host(text)
+
+
+def test_an_env_file_that_everybody_can_read_is_told_of(tmp_path: Path) -> None:
+    secrets = tmp_path / "s.env"
+    secrets.write_text("A=1\n")
+    text = f"workers: {{w: {{backend: cpu, command: [a], env_file: {secrets}}}}}"
+    secrets.chmod(0o604)
+    assert "every user of this host can read" in on_this_host(text)["workers.w.env_file"]
+    secrets.chmod(0o600)
+    assert on_this_host(text) == {}
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["command: [a, --api-key, S3]", "command: [a, '--token=S3']", "shell: 'A_TOKEN=S3 exec a'"],
+)
+def test_a_secret_on_a_command_line_is_told_of_and_not_shown(written: str) -> None:
+    (warning,) = loaded(f"workers: {{w: {{backend: cpu, {written}}}}}").warnings
+    assert warning.path == f"workers.w.{written.partition(':')[0]}"
+    assert "every user of this host can read command lines; use env_file" in warning.message
+    assert "S3" not in str(warning)

@@ -17,6 +17,7 @@ from stepwarden.config.problems import Path
 from stepwarden.config.settings import ShortCommand, WorkerConfig
 from stepwarden.config.units import AskUnits, UnitsUnknown
 from stepwarden.config.values import parse_whole
+from stepwarden.exposure import ListenSettings
 from stepwarden.naming import shown
 
 
@@ -40,6 +41,16 @@ class HostChecks:
                 path = self._findings.home(worker.name, *keys)
                 message = f"there is no {what} {shown(name)} on this host"
                 self._findings.error(path, message, f"a {what} of this host, or a number")
+
+    def check_listener(self, settings: ListenSettings, path: Path) -> None:
+        """Look for the certificates of the listener whose section stands at `path`."""
+        if settings.tls is None:
+            return
+        for name, file in settings.tls.named().items():
+            here = (*path, "tls", name)
+            self._check_path(here, str(file), "file")
+            if name == "key":
+                self._check_private(here, str(file))
 
     def check_units(self, workers: Mapping[str, WorkerConfig], ask: AskUnits) -> None:
         """Ask systemd, once for all, whether their units can be workers."""
@@ -69,11 +80,22 @@ class HostChecks:
         ):
             if argv:
                 home = self._findings.home(worker.name, *keys)
-                self._check_path((*home, 0), argv[0], wants_directory=False)
-        self._check_path(("workers", worker.name, "cwd"), worker.cwd or "", wants_directory=True)
+                self._check_path((*home, 0), argv[0], "program")
+        self._check_path(("workers", worker.name, "cwd"), worker.cwd or "", "directory")
+        for file in worker.env_files:
+            self._check_private(self._findings.home(worker.name, "env_file"), str(file))
 
-    def _check_path(self, path: Path, text: str, wants_directory: bool) -> None:
-        wrong = _wrong(text, wants_directory) if text.startswith("/") else ""
+    def _check_private(self, path: Path, file: str) -> None:
+        try:
+            mode = os.stat(file).st_mode
+        except OSError:
+            return
+        if mode & stat.S_IROTH:
+            message = f"every user of this host can read {shown(file)}"
+            self._findings.warning(path, f"{message} (mode {stat.S_IMODE(mode):04o})")
+
+    def _check_path(self, path: Path, text: str, kind: str) -> None:
+        wrong = _wrong(text, kind) if text.startswith("/") else ""
         if wrong:
             self._findings.warning(path, f"{shown(text)} {wrong} on this host")
 
@@ -100,16 +122,21 @@ def _argv(command: ShortCommand | None) -> tuple[str, ...]:
     return () if command is None else command.argv
 
 
-def _wrong(text: str, wants_directory: bool) -> str:
-    """What is wrong with a path; "" where nothing is, or nobody can know."""
+def _wrong(text: str, kind: str) -> str:
+    """What is wrong with a path; "" where nothing is, or nobody can know.
+
+    `kind`: directory, program or file.
+    """
     try:
         mode = os.stat(text).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return "does not exist"
     except OSError:
         return ""
-    if wants_directory:
+    if kind == "directory":
         return "" if stat.S_ISDIR(mode) else "is not a directory"
     if stat.S_ISDIR(mode):
-        return "is a directory, not a program,"
+        return f"is a directory, not a {kind},"
+    if kind == "file":
+        return ""
     return "" if mode & 0o111 else "is a file that nobody may execute"

@@ -71,6 +71,9 @@ def load_text(
             check_worker(worker, findings, environment, builder.group_of(name))
             if on_this_host:
                 host.check(worker)
+    if on_this_host:
+        host.check_listener(supervisor.health, ("supervisor", "health"))
+        host.check_listener(supervisor.agents, ("supervisor", "agents"))
     check_together(workers, supervisor, findings)
     check_own_unit(workers, environment, findings)
     if ask_units is not None:
