@@ -40,7 +40,7 @@ def test_o_grpc_2_proxy_variables_stand_in_nobodys_way(monkeypatch: pytest.Monke
         assert crew.health("worker/uds") == "SERVING"
         said = crew.cli("status", "--config", str(crew.config))
         assert said.returncode == 0, said.stderr
-        assert said.stdout.count("HEALTHY") == 3
+        assert said.stdout.count("HEALTHY  -") == 3
 
 
 def test_o_hlth_1_names_of_the_running_daemon() -> None:
