@@ -7,10 +7,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from stepwarden.config import load
 from support.crew import PYTHON, Crew, shell, stub
+from support.daemon import free_port
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -21,7 +23,7 @@ SLEEPS = "import time; time.sleep(1000)"
 TOLD = ("--api-key", MARKS["argument"])
 
 
-def crew_of(directory: Path) -> Crew:
+def crew_of(directory: Path, port: int) -> Crew:
     """Workers that hold secrets in every place: one lives, others fail in every way."""
     secrets = directory / "secrets.env"
     secrets.touch(0o600)
@@ -53,7 +55,7 @@ def crew_of(directory: Path) -> Crew:
         },
     }
     workers["lives"]["env"]["STUB_SCRIPT"] = "attach; idle"
-    return Crew(workers)
+    return Crew(workers, supervisor=f'  metrics: {{listen: "127.0.0.1:{port}"}}\n')
 
 
 def found_in(data: bytes) -> list[str]:
@@ -68,7 +70,8 @@ def written(crew: Crew, allowed: set[Path]) -> Iterator[tuple[Path, bytes]]:
 
 
 def test_secrets_are_in_nothing_that_we_write_or_show(tmp_path: Path) -> None:
-    with crew_of(tmp_path) as crew:
+    port = free_port()
+    with crew_of(tmp_path, port) as crew:
         crew.ready("lives", "told")
         for name in ("dies", "missing", "shell", "before"):
             crew.wait_transition(name, "FAILED")
@@ -83,6 +86,8 @@ def test_secrets_are_in_nothing_that_we_write_or_show(tmp_path: Path) -> None:
         for words in commands:
             shown = crew.cli(*words, "--config", str(crew.config))
             assert found_in((shown.stdout + shown.stderr).encode()) == [], words
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as page:
+            assert found_in(page.read()) == []
         crew.cli("stop", "unready", "--config", str(crew.config))
         checked = crew.cli("check", "--effective", str(crew.config))
         assert found_in((checked.stdout + checked.stderr).encode()) == []

@@ -72,8 +72,8 @@ def load_text(
             if on_this_host:
                 host.check(worker)
     if on_this_host:
-        host.check_listener(supervisor.health, ("supervisor", "health"))
-        host.check_listener(supervisor.agents, ("supervisor", "agents"))
+        for key in ("health", "metrics", "agents"):
+            host.check_listener(getattr(supervisor, key), ("supervisor", key))
     check_together(workers, supervisor, findings)
     check_own_unit(workers, environment, findings)
     if ask_units is not None:
