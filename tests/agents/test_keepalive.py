@@ -187,7 +187,7 @@ def test_o_grpc_4_a_client_that_follows_is_not_thrown_off_either(pings: list[flo
         asked = Client(path, 20.0, SystemClock())
         request = supervisor_pb2.WatchEventsRequest(follow=True)
         stream = asked.stream("WatchEvents", request, endless=True)
-        stack.callback(stream.close)  # type: ignore[attr-defined]
+        stack.callback(stream.close)
         assert next(stream).sentence == "the first"
         stack.callback(served.after(SIX_MINUTES, "the last"))
         assert next(stream).sentence == "the last"
