@@ -56,7 +56,7 @@ bench: $(BIN)/.dev ## measure, and write docs/benchmarks.md
 bench-judge: $(BIN)/.dev ## score the rules of judgement on step traces, and write docs/judgement.md
 	$(BIN)/python benchmarks/run.py judge
 
-soak: $(BIN)/.dev ## the long hunts: torn reads, many events, 200 kills of the daemon (STEPWARDEN_SEED repeats the new ones)
+soak: $(BIN)/.dev ## the long hunts: torn reads, many events, 200 kills of the daemon, 100000 spoilt files, pages, beats (STEPWARDEN_SEED repeats the new ones)
 	STEPWARDEN_TEST_BUILT=1 $(BIN)/pytest -n 3 -m soak $(PYTEST_ARGS)
 
 test-lowest: $(LOWEST)/.ready ## the fast tests with the lowest versions that we allow

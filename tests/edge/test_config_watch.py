@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -16,14 +15,14 @@ from stepwarden.clock import SystemClock
 from stepwarden.edge import config_watch
 from stepwarden.edge.config_watch import TRIGGER, ConfigWatch
 from stepwarden.plain_file import identity, read_regular
+from support import replacing
+from support.replacing import Change, rename_over
 
 INTERVAL = 0.1
 QUIET = 6 * INTERVAL
 """In such a time the watch has looked several times: what it has not told by then, it will not."""
 
 LIMIT = 30.0
-
-Change = Callable[[Path, bytes], Awaitable[None]]
 
 
 class Watched:
@@ -70,98 +69,28 @@ def watching(path: Path, story: Callable[[Watched], Awaitable[None]]) -> Watched
     return watched
 
 
-# The ways in which a file gets new content
-
-
-async def write_in_place(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
-
-
-async def write_in_place_slowly(path: Path, data: bytes) -> None:
-    """As a slow editor or a copy over a network does: at no time is it still for an interval."""
-    with path.open("wb", buffering=0) as file:
-        for byte in data:
-            file.write(bytes([byte]))
-            await asyncio.sleep(INTERVAL / 3)
-
-
-async def rename_over(path: Path, data: bytes) -> None:
-    new = path.with_name("new")
-    new.write_bytes(data)
-    new.rename(path)
-
-
-async def rename_away_and_create(path: Path, data: bytes) -> None:
-    path.rename(path.with_name("cfg.yaml~"))
-    path.write_bytes(data)
-
-
-async def delete_pause_create(path: Path, data: bytes) -> None:
-    path.unlink()
-    await asyncio.sleep(10 * INTERVAL)
-    path.write_bytes(data)
-
-
-async def swap_the_link(path: Path, data: bytes) -> None:
-    """As the kubelet updates a ConfigMap: one rename of `..data`, then the old directory goes."""
-    mount, old = path.parent, (path.parent / "..data").resolve()
-    fresh = mount / f"..{time.monotonic_ns()}"
-    fresh.mkdir()
-    (fresh / path.name).write_bytes(data)
-    (mount / "..data_tmp").symlink_to(fresh.name)
-    (mount / "..data_tmp").rename(mount / "..data")
-    shutil.rmtree(old)
-
-
-async def with_a_time_of_the_past(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
-    os.utime(path, (1.0, 1.0))
-
-
-async def with_the_same_time_and_size(path: Path, data: bytes) -> None:
-    before = path.stat()
-    path.write_bytes(data.ljust(before.st_size))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-def made(tmp_path: Path, linked: bool) -> Path:
+def made(tmp_path: Path, linked: bool = False) -> Path:
     path = tmp_path / "cfg.yaml"
+    path.write_bytes(b"content 0")
     if linked:
-        (tmp_path / "..first").mkdir()
-        (tmp_path / "..first" / path.name).write_bytes(b"content 0")
-        (tmp_path / "..data").symlink_to("..first")
-        path.symlink_to(f"..data/{path.name}")
-    else:
-        path.write_bytes(b"content 0")
+        replacing.put_behind_links(path)
     return path
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        write_in_place,
-        write_in_place_slowly,
-        rename_over,
-        rename_away_and_create,
-        delete_pause_create,
-        swap_the_link,
-        with_a_time_of_the_past,
-        with_the_same_time_and_size,
-    ],
-)
+@pytest.mark.parametrize("change", replacing.ALL)
 def test_o_reld_2_three_changes_are_told_of_once_each(change: Change, tmp_path: Path) -> None:
     wanted = [b"content %d" % number for number in (1, 2, 3)]
 
     async def story(watched: Watched) -> None:
         for number, data in enumerate(wanted):
-            await change(watched.path, data)
+            await change(watched.path, data, INTERVAL)
             await until(partial(told, watched, number + 1))
         await asyncio.sleep(QUIET)
 
-    watched = watching(made(tmp_path, change is swap_the_link), story)
+    watched = watching(made(tmp_path, change is replacing.swap_the_link), story)
     assert [data.strip() for data in watched.contents] == wanted
     warnings = [text for text in watched.troubles if text]
-    assert len(warnings) == (3 if change is delete_pause_create else 0)
+    assert len(warnings) == (3 if change is replacing.delete_pause_create else 0)
 
 
 @pytest.mark.parametrize("how", ["touch", "chmod", "same content", "there and back"])
@@ -174,13 +103,13 @@ def test_o_reld_2_what_changes_no_content_is_no_change(how: str, tmp_path: Path)
             elif how == "chmod":
                 path.chmod(mode)
             elif how == "same content":
-                await rename_over(path, path.read_bytes())
+                await rename_over(path, path.read_bytes(), INTERVAL)
             else:
-                await rename_over(path, b"other")
-                await rename_over(path, b"content 0")
+                await rename_over(path, b"other", INTERVAL)
+                await rename_over(path, b"content 0", INTERVAL)
             await asyncio.sleep(QUIET / 2)
 
-    watched = watching(made(tmp_path, False), story)
+    watched = watching(made(tmp_path), story)
     assert (watched.contents, watched.troubles) == ([], [])
 
 
@@ -196,7 +125,7 @@ def test_o_reld_2_a_deleted_file_is_told_of_once_and_its_return_is_no_change(
         await until(lambda: len(watched.troubles) > 1)
         await asyncio.sleep(QUIET)
 
-    watched = watching(made(tmp_path, False), story)
+    watched = watching(made(tmp_path), story)
     text, over = watched.troubles
     assert text == (
         f"{tmp_path / 'cfg.yaml'}: No such file or directory; the configuration in force stays"
@@ -220,13 +149,13 @@ def test_what_is_no_file_is_told_of_and_waited_for(kind: str, tmp_path: Path) ->
         path.write_bytes(b"content 1")
         await until(lambda: watched.contents)
 
-    watched = watching(made(tmp_path, False), story)
+    watched = watching(made(tmp_path), story)
     assert watched.contents == [b"content 1"]
     assert len(watched.troubles) == 2
 
 
 def test_a_change_between_the_load_and_the_first_look_is_seen(tmp_path: Path) -> None:
-    path = made(tmp_path, False)
+    path = made(tmp_path)
     heard: list[str] = []
 
     async def main() -> None:
@@ -243,20 +172,20 @@ def test_a_change_between_the_load_and_the_first_look_is_seen(tmp_path: Path) ->
 
 def test_what_another_trigger_has_loaded_is_no_change_any_more(tmp_path: Path) -> None:
     async def story(watched: Watched) -> None:
-        await rename_over(watched.path, b"content 1")
+        await rename_over(watched.path, b"content 1", INTERVAL)
         watched.watch.noted(identity(b"content 1"))
         await asyncio.sleep(QUIET)
         watched.watch.noted("")  # a reload that could not read the file knows nothing
         await asyncio.sleep(QUIET)
 
-    watched = watching(made(tmp_path, False), story)
+    watched = watching(made(tmp_path), story)
     assert watched.contents == []
 
 
 def test_looks_go_on_after_a_reload_that_fails_and_wait_for_one_that_takes_long(
     tmp_path: Path,
 ) -> None:
-    path = made(tmp_path, False)
+    path = made(tmp_path)
     began: list[bytes] = []
     going = asyncio.Event()
 
@@ -272,11 +201,11 @@ def test_looks_go_on_after_a_reload_that_fails_and_wait_for_one_that_takes_long(
         loaded = identity(b"content 0")
         watch = ConfigWatch(path, INTERVAL, SystemClock(), reload, loaded=loaded)
         watch.start()
-        await rename_over(path, b"content 1")
+        await rename_over(path, b"content 1", INTERVAL)
         await until(lambda: faults)
-        await rename_over(path, b"content 2")
+        await rename_over(path, b"content 2", INTERVAL)
         await until(lambda: len(began) == 2)
-        await rename_over(path, b"content 3")
+        await rename_over(path, b"content 3", INTERVAL)
         await asyncio.sleep(QUIET)
         assert len(began) == 2
         going.set()
@@ -303,11 +232,11 @@ def test_a_file_system_that_hangs_holds_up_nothing(
         threads = threading.active_count()
         await until(lambda: watched.troubles)
         assert threading.active_count() <= threads + 1
-        await rename_over(watched.path, b"content 1")
+        await rename_over(watched.path, b"content 1", INTERVAL)
         answers.set()
         await until(lambda: watched.contents)
 
-    watched = watching(made(tmp_path, False), story)
+    watched = watching(made(tmp_path), story)
     text, over, *more = watched.troubles
     assert "the configuration in force stays" in text
     assert (over, more, watched.contents) == ("", [], [b"content 1"])

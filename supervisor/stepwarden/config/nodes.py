@@ -21,6 +21,7 @@ MAX_DEPTH = 32
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE = "<<"
+_SHOWN_NAME = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +166,12 @@ class _Composer:
         return self._mapping(Mapping(line, column))
 
     def _alias(self, event: Any) -> Node:
+        name = _cut(event.anchor)
         if event.anchor not in self._anchors:
-            raise self._refusal(event, f"the alias *{event.anchor} has no anchor before it")
+            raise self._refusal(event, f"the alias *{name} has no anchor before it")
         node = self._anchors[event.anchor]
         if node is None:
-            raise self._refusal(event, f"the alias *{event.anchor} stands inside its own anchor")
+            raise self._refusal(event, f"the alias *{name} stands inside its own anchor")
         self._check_depth(event, node.depth)
         return node
 
@@ -236,6 +238,10 @@ class _Composer:
     def _problem(self, line: int, column: int, message: str) -> Problem:
         path: Path = tuple(self._path)
         return Problem(dotted(path), message, file=self._file, line=line, column=column)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _SHOWN_NAME else f"{name[:_SHOWN_NAME]}..."
 
 
 def _place(event: Any) -> tuple[int, int]:

@@ -35,6 +35,7 @@ from stepwarden.daemon.unit import Unit
 from stepwarden.edge.agent_service import Refusal
 from stepwarden.edge.certificates import Certificates
 from stepwarden.edge.cgroup import remove_home
+from stepwarden.edge.grpc_log import quiet_loop
 from stepwarden.edge.instance_lock import InstanceLock
 from stepwarden.edge.late_commands import end_late_commands
 from stepwarden.edge.late_launches import end_late_launches, launcher_mark
@@ -91,6 +92,7 @@ class Daemon:
     async def run(self) -> ExitCode:
         """Serve until told to stop."""
         loop = asyncio.get_running_loop()
+        quiet_loop(loop)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             # A closed terminal ends it as Ctrl-C does; under nohup it stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:

@@ -100,7 +100,7 @@ class AgentServer:
         self._clock = clock
         self._decoder = decoder or BeatDecoder()
         self._reporter = _Reporter(on_refused, clock)
-        self.sockets = BoundServers(targets, self._make_server)
+        self.sockets = BoundServers(targets, self._make_server, self._on_ended)
         self._streams: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -127,6 +127,9 @@ class AgentServer:
             (grpc.method_handlers_generic_handler(SERVICE, {"Attach": handler}),)
         )
         return server
+
+    def _on_ended(self, reason: str) -> None:
+        self._reporter.report("ended", "", "", reason)
 
     async def start(self) -> None:
         """Serve, after `bind` where that has not been called. Raises what `listen` raises."""

@@ -1,35 +1,53 @@
 """gRPC servers that answer alike, one for each address.
 
 So an address whose socket was taken away can be bound again while the others go on: a server that
-runs takes no further address.
+runs takes no further address. And what ends one server leaves the others: grpc.aio gives up serving
+for good when somebody calls a method whose name is no text. Such a server is replaced at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import grpc.aio
 
 from stepwarden.edge.listen import Listening, Target, listen
+from stepwarden.errors import StepwardenError
 
 RETIRE_SECONDS = 1.0
 """Calls that came by a socket which is gone get so long; who made them connects again."""
 
 
-@dataclass(slots=True)
+REVIVE_SECONDS = 0.1
+"""From the end of a server that somebody brought down to the next: that somebody gets no loop."""
+
+
+@dataclass(slots=True, eq=False)
 class _Bound:
     server: grpc.aio.Server
     listening: Listening
+    following: asyncio.Task[None] | None = None
+    ended: bool = False
 
 
 class BoundServers:
-    """One server for each of `targets`. `make`: gives a new one, with LISTEN_OPTIONS."""
+    """One server for each of `targets`. `make`: gives a new one, with LISTEN_OPTIONS.
 
-    def __init__(self, targets: Sequence[Target], make: Callable[[], grpc.aio.Server]) -> None:
+    `told` hears of each server that was brought down.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        make: Callable[[], grpc.aio.Server],
+        told: Callable[[str], object] = lambda _: None,
+    ) -> None:
         self._targets = tuple(targets)
         self._make = make
+        self._told = told
         self._bound: list[_Bound] = []
         self._serving = False
 
@@ -56,19 +74,18 @@ class BoundServers:
             await self.bind()
         self._serving = True
         for bound in self._bound:
-            await bound.server.start()
+            await self._serve(bound)
 
     async def stop(self, grace: float) -> None:
         """Give calls under way `grace` seconds, stop, and take the sockets away."""
         self._serving = False
         ending, self._bound = self._bound, []
-        await asyncio.gather(*(bound.server.stop(grace) for bound in ending))
-        for bound in ending:
-            bound.listening.close()
+        await asyncio.gather(*(self._end(bound, grace) for bound in ending))
 
     def lost(self) -> list[Target]:
         """Addresses under which nobody reaches us any more. Asks the file system: may block."""
-        return [bound.listening.target for bound in list(self._bound) if bound.listening.lost()]
+        bound = list(self._bound)
+        return [one.listening.target for one in bound if one.ended or one.listening.lost()]
 
     async def bind_again(self, target: Target) -> None:
         """Listen there with a new server, and let the old one go.
@@ -77,12 +94,46 @@ class BoundServers:
         """
         for place, old in enumerate(self._bound):
             if old.listening.target == target and self._serving:
+                if old.ended:
+                    # At its end it takes its socket's name away, which must not be the new one's.
+                    await self._end(old, 0.0)
                 new = await self._listen(target)
                 self._bound[place] = new
-                await new.server.start()
-                await old.server.stop(RETIRE_SECONDS)
-                old.listening.close()
+                await self._serve(new)
+                await self._end(old, RETIRE_SECONDS)
                 return
+
+    async def _serve(self, bound: _Bound) -> None:
+        await bound.server.start()
+        bound.following = asyncio.get_running_loop().create_task(self._follow(bound))
+
+    async def _end(self, bound: _Bound, grace: float) -> None:
+        if bound.ended:
+            # It has nothing to give its calls any more, and may raise again what ended it.
+            with suppress(Exception):
+                await bound.server.stop(0.0)
+        else:
+            await bound.server.stop(grace)
+        bound.listening.close()
+        if bound.following is not None and bound.following is not asyncio.current_task():
+            bound.following.cancel()
+
+    async def _follow(self, bound: _Bound) -> None:
+        """Replace a server that does not end by our word."""
+        why = "no reason is known"
+        try:
+            await bound.server.wait_for_termination()
+        except Exception as error:  # whatever gRPC's loop was ended by
+            why = type(error).__name__
+        if not self._serving or bound not in self._bound:
+            return
+        bound.ended = True
+        target = bound.listening.target
+        self._told(f"a call ended the server of {target} ({why}); a new one takes its place")
+        await asyncio.sleep(REVIVE_SECONDS)
+        if bound in self._bound:
+            with suppress(StepwardenError):  # then whoever asks what is lost tries again
+                await self.bind_again(target)
 
     async def _listen(self, target: Target) -> _Bound:
         server = self._make()
