@@ -69,6 +69,7 @@ async def until(pilot: Pilot[int], app: Top, wanted: str) -> str:
 def test_workers_events_and_keys_are_seen(path: Path) -> None:
     async def story(app: Top, pilot: Pilot[int]) -> None:
         await until(pilot, app, "it came up")
+        await until(pilot, app, "given up; the last exit")
         lines = seen(app)
         assert len(lines) == 24
         assert lines[0].startswith("2 workers: 1 HEALTHY, 1 FAILED; the state database")

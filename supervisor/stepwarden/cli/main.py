@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from stepwarden import __version__
@@ -25,6 +26,8 @@ COMMANDS = {
     "start": ("control", "start a stopped or failed worker"),
     "stop": ("control", "stop a worker; it stays stopped"),
     "restart": ("control", "stop a worker and start it again"),
+    "completion": ("completion", "print what bash, zsh or fish need to complete command lines"),
+    "help": ("manual", "print the whole manual, or the help of one command"),
 }
 
 
@@ -40,7 +43,17 @@ def build_parser(commands: Sequence[str]) -> argparse.ArgumentParser:
         subparser = subparsers.add_parser(name, help=line, description=line)
         if name in commands:
             importlib.import_module(f"stepwarden.cli.{module}").add_arguments(subparser)
+            _describe(subparser, name)
     return parser
+
+
+def _describe(parser: argparse.ArgumentParser, command: str) -> None:
+    from stepwarden.cli.help_texts import TEXTS, examples_and_codes
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    if command in TEXTS:
+        parser.description = "\n".join(textwrap.wrap(TEXTS[command][0], 79))
+    parser.epilog = examples_and_codes(command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,7 +21,7 @@ from stepwarden.cli.history import verdict_lines
 from stepwarden.cli.status import one
 from stepwarden.clock import Clock
 from stepwarden.core.deadline import elapsed
-from stepwarden.tui.feed import Feed
+from stepwarden.tui.feed import Feed, Known
 from stepwarden.tui.look import Rates, Signs, chosen, fit, head_line, orders
 from stepwarden.tui.parts import EventPane, Page, Question
 from stepwarden.tui.table import STYLES, WorkerTable
@@ -150,11 +150,14 @@ class Top(App[int]):
 
     def _look(self) -> None:
         known = self._feed.known
+        if known.version != self._version:
+            self._version = known.version
+            self._take(known)
+        # These two change with the cursor and with time as well.
         self._head()
         self._say()
-        if known.version == self._version:
-            return
-        self._version = known.version
+
+    def _take(self, known: Known) -> None:
         if known.answer is not None:
             if known.at != self._received:
                 self._received = known.at
