@@ -18,6 +18,7 @@ from stepwarden.daemon.adoption import TrustedUsers
 from stepwarden.daemon.assembly import Machine
 from stepwarden.daemon.exits import Exits
 from stepwarden.daemon.life import Life
+from stepwarden.daemon.runners import SPAWN
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge import users
 from stepwarden.edge.exit_watch import ExitWatch
@@ -68,6 +69,29 @@ def test_a_start_that_fails_by_our_own_fault_is_a_failed_start(
             monkeypatch.setattr(here.machine.holds, "reason", failing)
             here.begin()
             await until(lambda: here.failure() == "a fault of ours: RuntimeError: a fault")
+            await here.end()
+
+    asyncio.run(story())
+
+
+def test_a_start_that_fails_by_our_own_fault_leaves_no_control_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = tmp_path / "groups"
+    groups.mkdir()
+
+    async def failing(*_: object) -> None:
+        assert list(groups.iterdir())
+        raise RuntimeError("a fault")
+
+    async def story() -> None:
+        async with stage(tmp_path) as here:
+            runner = here.machine.runners.by_kind(SPAWN)
+            monkeypatch.setattr(runner, "_cgroups", groups)
+            monkeypatch.setattr(runner, "start", failing)
+            here.begin()
+            await until(lambda: here.failure() == "a fault of ours: RuntimeError: a fault")
+            assert list(groups.iterdir()) == []
             await here.end()
 
     asyncio.run(story())

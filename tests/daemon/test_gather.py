@@ -54,6 +54,7 @@ def test_a_rank_that_cannot_be_watched_now_is_not_lost(life: Life, tmp_path: Pat
         read_pages(life, lambda _: True, time.monotonic())
         rank = evidence_of(life).ranks["0"]
         assert (rank.process, rank.lost) == (identify(process.pid), False)
+        assert life.watched == {rank.process}
 
 
 STEPPER = """

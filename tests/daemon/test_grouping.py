@@ -35,5 +35,7 @@ def test_the_deaths_of_all_members_are_counted_and_told(tmp_path: Path) -> None:
     assert [known.used(name, NOW) for name in units] == [3, 3, None]
     assert [known.name_of(name) for name in units] == ["pair", "pair", ""]
     unit = units["b"]
-    then = buried(unit.state, unit.policy, frozenset(), NOW, 0.0, used=known.used("b", NOW))
+    then = buried(unit.state, unit.policy, frozenset(), NOW, 0.0, group=known.ledger("b"))
     assert "3 of 5 deaths used" in then.state.sentence
+    restart = unit.policy.restart
+    assert then.state.restart_at.at == NOW + restart.delay * restart.factor**2

@@ -34,4 +34,5 @@ def test_a_start_that_failed_leaves_no_control_group(tmp_path: Path) -> None:
     assert [entry.name for entry in home.iterdir()] == ["w.1.abc"]
     with pytest.raises(SpawnFailed):
         asyncio.run(runner.start(life, load(file).workers["w"], {}))
+    runner.release(life)
     assert list(home.iterdir()) == []

@@ -5,7 +5,7 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from stepwarden.core.evidence import ProcessId
 from stepwarden.edge import state_schema, state_writer
 from stepwarden.edge.state_records import LifeRecord
 from stepwarden.edge.state_store import StateStore
+from stepwarden.edge.views import RecordedEvent
 from support.state import BOOT, durable, forget, life, make_store, note, open_store, wish
 from support.waiting import wait_for
 
@@ -368,3 +369,25 @@ def test_second_copies_that_were_taken_away_are_written_again(tmp_path: Path) ->
         store.copy_again()
         wait_for(lambda: len(notes_of(tmp_path)) == 1)
         wait_for((tmp_path / "run" / "worker-notes.json").exists)
+
+
+def test_what_a_commit_could_not_take_is_taken_by_the_next(
+    tmp_path: Path, quick_retry: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever on the way it failed, by a fault of ours too."""
+    del quick_retry
+    with open_store(tmp_path) as store:
+        prune, failures = store.journal.prune_to, [RuntimeError("a fault")]
+
+        def failing(batch: Sequence[RecordedEvent]) -> int:
+            if failures:
+                raise failures.pop()
+            return prune(batch)
+
+        monkeypatch.setattr(store.journal, "prune_to", failing)
+        store.note_worker(wish("w"))
+        assert "a fault" in durable(store).reason
+        wait_for(lambda: not store.trouble)
+        assert durable(store).reason == ""
+    with open_store(tmp_path) as again:
+        assert again.workers() == {"w": wish("w")}

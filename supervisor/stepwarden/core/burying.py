@@ -10,6 +10,7 @@ from stepwarden.core.event import Kind
 from stepwarden.core.evidence import ProcessId
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.restarts import Ledger
 from stepwarden.core.worker import Outcome, WorkerState, begin_life
 
 ALL_GONE = "every process is gone"
@@ -25,14 +26,14 @@ def buried(
     now: float,
     spread: float,
     gone: str = ALL_GONE,
-    used: int | None = None,
+    group: Ledger | None = None,
 ) -> Outcome:
     """The tree of the present life has been ended, all but `leftovers`.
 
     `spread` in -1..1 is the luck of the draw for the restart delay. A report for a worker whose
     tree is not being ended, and of which nothing was left, is an old one and changes nothing.
-    `gone`: what has become of it, where that is not that all of it is gone. `used`: how many deaths
-    count against the limit, where those of its group do.
+    `gone`: what has become of it, where that is not that all of it is gone. `group`: the deaths
+    that count against its limit and for its delay, where those of its group do.
     """
     if state.lifecycle not in lifecycle.ENDING and not state.leftovers:
         return Outcome(state)
@@ -46,9 +47,9 @@ def buried(
     elif state.lifecycle is State.STOPPING:
         outcome.move(Trigger.ENDED, now, f"{state.sentence}; {gone}", state.cause)
     elif state.lifecycle is State.DEAD:
-        _after_burial(outcome, policy, now, spread, gone, used)
+        _after_burial(outcome, policy, now, spread, gone, group)
     elif state.lifecycle is State.FAILED:
-        _freed(outcome, policy, now, spread, used)
+        _freed(outcome, policy, now, spread, group)
     return outcome
 
 
@@ -64,7 +65,7 @@ def _stuck(outcome: Outcome, leftovers: frozenset[ProcessId], now: float) -> Non
 
 
 def _freed(
-    outcome: Outcome, policy: WorkerPolicy, now: float, spread: float, used: int | None
+    outcome: Outcome, policy: WorkerPolicy, now: float, spread: float, group: Ledger | None
 ) -> None:
     """What could not be killed is gone at last: do what was to be done then."""
     state = outcome.state
@@ -85,7 +86,7 @@ def _freed(
     elif policy.attached:
         _await_platform(outcome, policy, now, Trigger.FREED)
     else:
-        _delay_restart(outcome, policy, now, spread, used, Trigger.FREED)
+        _delay_restart(outcome, policy, now, spread, group, Trigger.FREED)
 
 
 def _after_burial(
@@ -94,7 +95,7 @@ def _after_burial(
     now: float,
     spread: float,
     gone: str,
-    used: int | None,
+    group: Ledger | None,
 ) -> None:
     state = outcome.state
     if state.give_up:
@@ -112,7 +113,7 @@ def _after_burial(
     elif policy.attached:
         _await_platform(outcome, policy, now, Trigger.BURIED, gone)
     else:
-        _delay_restart(outcome, policy, now, spread, used, Trigger.BURIED)
+        _delay_restart(outcome, policy, now, spread, group, Trigger.BURIED)
 
 
 def rests_after(policy: WorkerPolicy, clean_exit: bool) -> bool:
@@ -151,12 +152,13 @@ def _delay_restart(
     policy: WorkerPolicy,
     now: float,
     spread: float,
-    used: int | None,
+    group: Ledger | None,
     trigger: Trigger,
 ) -> None:
     state = outcome.state
-    counted = state.ledger.used(policy.restart, now) if used is None else used
-    wait = restarts.delay(state.ledger, policy.restart, spread)
+    ledger = state.ledger if group is None else group
+    counted = ledger.used(policy.restart, now)
+    wait = restarts.delay(ledger, policy.restart, spread)
     outcome.state = replace(state, restart_at=Deadline.after(now, wait))
     text = (
         f"every process is gone; next start in {sentences.seconds(wait)},"

@@ -203,7 +203,7 @@ class Actor:
             life.spawning.cancel()
         self._drop(life)
         unit.life = None
-        self._tasks.start(self._endings.forget(record_of(life)))
+        self._tasks.start_owed(self._endings.forget(record_of(life)))
 
     def _tell(self, life: Life, text: str, kind: Kind, **data: float | int | str | None) -> None:
         self._note(Event(kind, text, life.worker, str(life.incarnation), data=data))
@@ -258,8 +258,8 @@ class Actor:
     def _buried(self, unit: Unit, left: frozenset[ProcessId], gone: str = ALL_GONE) -> None:
         now = self._clock.monotonic()
         spread = random.uniform(-1.0, 1.0)
-        used = None if self._groups is None else self._groups.used(unit.config.name, now)
-        outcome = buried(unit.state, unit.policy, left, now, spread, gone, used)
+        group = None if self._groups is None else self._groups.ledger(unit.config.name)
+        outcome = buried(unit.state, unit.policy, left, now, spread, gone, group)
         if self._loop is not None:
             self._loop.apply(unit, outcome, now)
         self.poke(unit)

@@ -79,9 +79,8 @@ class Exits:
 
     def drop(self, life: Life) -> None:
         """This life is over."""
-        for memory in life.ranks.values():
-            if memory.process is not None:
-                self._watch.drop(memory.process)
+        for process in life.watched:
+            self._watch.drop(process)
         if life.main is not None:
             self._watch.drop(life.main)
 

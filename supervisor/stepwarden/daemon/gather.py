@@ -175,6 +175,7 @@ def _note_process(life: Life, memory: RankMemory, watch: Watch) -> None:
     except OSError:
         return  # cannot be watched now; tried again with the next turn
     memory.process = process
+    life.watched.add(process)
     if life.family is not None:
         life.family.adopt(process)
 

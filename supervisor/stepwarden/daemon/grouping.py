@@ -10,6 +10,7 @@ from stepwarden.core.commands import give_up, regroup
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.groups import GroupPolicy, GroupState
 from stepwarden.core.lifecycle import State
+from stepwarden.core.restarts import Ledger
 from stepwarden.core.worker import Outcome
 from stepwarden.daemon.unit import Unit
 
@@ -44,6 +45,11 @@ class Groups:
         """The group that it belongs to; empty: none."""
         policy = self._group_of.get(worker)
         return "" if policy is None else policy.name
+
+    def ledger(self, worker: str) -> Ledger | None:
+        """The deaths of its group, which count for it; None: it is in no group."""
+        policy = self._group_of.get(worker)
+        return None if policy is None else self._state(policy).ledger
 
     def used(self, worker: str, now: float) -> int | None:
         """Deaths that count against the limit of its group now; None: it is in no group."""

@@ -63,7 +63,8 @@ class Life:
     env files as they were at its start; None where that is not known. `log`: what watches over its
     log process. Of an attached one:
     `arrived`: somebody came; `dismissed`: who may not, by pid and start time in its own namespace.
-    `refused`: ranks whose page is not believed, already told of.
+    `refused`: ranks whose page is not believed, already told of. `watched`: every process that was
+    ever one of its ranks, whose end is heard of.
     """
 
     worker: str
@@ -79,6 +80,7 @@ class Life:
     spawn_error: str | None = None
     spawning: asyncio.Task[None] | None = None
     ranks: dict[str, RankMemory] = field(default_factory=dict)
+    watched: set[ProcessId] = field(default_factory=set)
     tree_cpu: CpuSample | None = None
     observed_at: float | None = None
     runner: str = ""

@@ -25,6 +25,7 @@ from stepwarden.core.resume import resume
 from stepwarden.daemon.adoption import Stock, TrustedUsers, take_stock, with_strays
 from stepwarden.daemon.assembly import Machine, make_reports
 from stepwarden.daemon.certificate_watch import CertificateWatch
+from stepwarden.daemon.closing import close_all
 from stepwarden.daemon.endings import KILL_WAIT_SECONDS
 from stepwarden.daemon.late_units import take_over_late
 from stepwarden.daemon.leaving import Farewell, farewell
@@ -47,6 +48,9 @@ from stepwarden.edge.state_records import LifeRecord
 from stepwarden.edge.strays import find_strays
 from stepwarden.errors import ExitCode
 from stepwarden.waiting import wait
+
+FINISH_SECONDS = 5.0
+"""What is owed at the end (a note that goes with its life) gets so long."""
 
 TELL_SECONDS = 0.5
 TELL_LOOK_SECONDS = 0.005
@@ -286,27 +290,40 @@ class Daemon:
 
     async def _close(self) -> None:
         machine, reports = self._machine, self._reports
-        await self._sockets.close()
-        await self._certificates.close()
-        await machine.admin.stop()
-        await self._agents.stop()
-        await machine.launcher.close()
-        await machine.runners.close()
-        await machine.host.close()
-        reports.health.shutdown()
-        machine.metrics.shutdown()
-        machine.actor.exits.reaper.stop()
-        machine.actor.exits.close()
+        await close_all(
+            (
+                self._sockets.close,
+                self._certificates.close,
+                machine.admin.stop,
+                self._agents.stop,
+                lambda: machine.tasks.finish(FINISH_SECONDS),
+                machine.launcher.close,
+                machine.runners.close,
+                machine.host.close,
+                reports.health.shutdown,
+                machine.metrics.shutdown,
+                machine.actor.exits.reaper.stop,
+                machine.actor.exits.close,
+                self._say_stopped,
+                reports.store.close,
+                self._take_directories_away,
+                reports.notifier.close,
+                reports.log_writer.close,
+            ),
+            reports.reporter.not_closed,
+        )
+
+    def _say_stopped(self) -> None:
         if self._served:
-            reports.reporter.note(Event(Kind.DAEMON, "stopped"))
-        reports.store.close()
+            self._tell("stopped")
+
+    def _take_directories_away(self) -> None:
+        machine = self._machine
         if machine.cgroup_home is not None:
             remove_home(machine.cgroup_home)
         remove_page_home(machine.page_home)
         if not machine.page_home.exists():
             forget_page_home(machine.page_note, machine.page_home)
-        reports.notifier.close()
-        reports.log_writer.close()
 
     def _present_certificates(self) -> list[Certificates]:
         bound = [*self._reports.health.listening, *self._agents.listening]

@@ -119,6 +119,10 @@ class Reporter:
         text = f"the verdict loop has stood still for {seconds(lost)}; ending without it"
         self._log.critical(text, stack=stack)
 
+    def not_closed(self, error: Exception) -> None:
+        """A part of ours could not be closed at the end; the others are all the same."""
+        self._log.error("a part could not be closed", exc_info=error)
+
     def fault(self, worker: str, error: Exception, now: float) -> None:
         """A turn of one worker raised: a fault of ours that must not end the loop.
 

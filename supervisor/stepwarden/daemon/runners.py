@@ -39,6 +39,9 @@ class Runner(ABC):
     def reserve(self, life: Life) -> None:  # noqa: B027
         """Fill in what of the life is known before it is started, for its note."""
 
+    def release(self, life: Life) -> None:  # noqa: B027
+        """It was not started: give back what `reserve` made, where nobody is. Never raises."""
+
     @abstractmethod
     async def start(
         self, life: Life, config: WorkerConfig, environment: Mapping[str, str]

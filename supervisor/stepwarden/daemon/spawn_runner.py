@@ -17,7 +17,7 @@ from stepwarden.daemon.runners import SPAWN, Runner
 from stepwarden.edge.aside import Aside
 from stepwarden.edge.begun import Begun
 from stepwarden.edge.cgroup import Cgroup, expect_joins, make_cgroup
-from stepwarden.edge.launcher import Launcher, LaunchSpec, SpawnFailed
+from stepwarden.edge.launcher import Launcher, LaunchSpec
 from stepwarden.edge.log_guard import LogGuard, find_log
 from stepwarden.edge.output_capture import CaptureSpec, open_capture
 from stepwarden.edge.reaper import Reaper
@@ -59,20 +59,16 @@ class SpawnRunner(Runner):
         group = None if self._cgroups is None else make_cgroup(self._cgroups, life.name)
         life.cgroup = "" if group is None else str(group.path)
 
+    def release(self, life: Life) -> None:
+        """Nobody has ever run in its control group, so no burial will come and remove it."""
+        if life.cgroup:
+            with suppress(OSError):
+                Cgroup(Path(life.cgroup)).remove()
+
     async def start(
         self, life: Life, config: WorkerConfig, environment: Mapping[str, str]
     ) -> Begun:
         """Spawn it; with captured output after the process that takes the output."""
-        try:
-            return await self._begin(life, config, environment)
-        except SpawnFailed:
-            if life.cgroup:  # nobody has ever run in it, so no burial will come and remove it
-                Cgroup(Path(life.cgroup)).remove()
-            raise
-
-    async def _begin(
-        self, life: Life, config: WorkerConfig, environment: Mapping[str, str]
-    ) -> Begun:
         output = config.output
         if output.mode == "capture" and output.path is not None:
             files = CaptureSpec(output.path, output.max_file, output.keep)

@@ -227,9 +227,13 @@ class Starter:
             await self._warn_of_closed_ways(life, owner)
         if life.runner != ATTACH:
             make_page_dir(life.page_dir, owner.uid, owner.gid)
-        runner.reserve(life)
-        await self.write_down(life)
-        begun = await runner.start(life, config, self._own_environment(life, config, owner))
+        try:
+            runner.reserve(life)
+            await self.write_down(life)
+            begun = await runner.start(life, config, self._own_environment(life, config, owner))
+        except BaseException:
+            runner.release(life)
+            raise
         self._born(unit, life, begun)
         if life.runner != ATTACH:  # else there is nothing to look at before it comes
             self.watch(unit, life, config)

@@ -10,7 +10,7 @@ directory is held.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -98,7 +98,7 @@ class StateStore:
         life = StampedLife(self._clock.monotonic(), record)
         self._image.put_life(life)
         ticket = self._writer.ask()
-        copy = self._copier.submit(self._mirror.write, life)
+        copy = self._copy(self._mirror.write, life)
         reason = await self._settled(ticket, share)
         where = await self._copied(copy, deadline)
         if reason and where:
@@ -113,7 +113,7 @@ class StateStore:
         deadline, share = self._deadlines(limit)
         try:
             # The copy first: one that is left over would come back without its processes.
-            where = await self._copied(self._copier.submit(self._mirror.remove, incarnation), share)
+            where = await self._copied(self._copy(self._mirror.remove, incarnation), share)
         finally:
             self._image.drop_life(incarnation)
             ticket = self._writer.ask()
@@ -156,14 +156,14 @@ class StateStore:
         reason = await self._settled(self._writer.ask(through=True), share)
         if not reason:
             return Noted(True)
-        where = await self._copied(self._copier.submit(self._notes.keep), deadline)
+        where = await self._copied(self._copy(self._notes.keep), deadline)
         return Noted(not where, f"{reason}; and {where}" if where else reason)
 
     def copy_again(self) -> None:
         """The runtime directory was taken away: write the second copies anew, and wait for none."""
         for life in self._image.stamped_lives():
-            self._copier.submit(self._mirror.write, life)
-        self._copier.submit(self._notes.keep_again)
+            self._copy(self._mirror.write, life)
+        self._copy(self._notes.keep_again)
 
     # Processes
 
@@ -192,6 +192,7 @@ class StateStore:
     def close(self) -> None:
         """Write what is left, within a few seconds, and close the database."""
         self._writer.close(_CLOSE_SECONDS)
+        self._copier.shutdown(wait=False)
 
     def _wake(self) -> None:
         self._writer.wake()
@@ -240,6 +241,20 @@ class StateStore:
             return f"{self._mirror.directory.parent} does not answer"
         error = waited.exception()
         return f"no copy in {self._mirror.directory.parent}: {error}" if error is not None else ""
+
+    def _copy(self, write: Callable[..., None], *given: object) -> Future[None]:
+        """Do it in the one thread for copies; after the close here and now, for nobody waits."""
+        try:
+            return self._copier.submit(write, *given)
+        except RuntimeError:
+            done: Future[None] = Future()
+            try:
+                write(*given)
+            except OSError as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+            return done
 
     def _deadlines(self, limit: float) -> tuple[Deadline, Deadline]:
         """Of the whole wait, and of the database's share of it."""

@@ -217,15 +217,15 @@ class StateWriter:
         if self._database is None:
             return
         batch, changes = self._journal.batch(), self._image.take()
-        whole = Changes(
-            changes.lives,
-            changes.workers,
-            changes.processes,
-            events=batch,
-            rewrite=changes.rewrite,
-            prune_to=self._journal.prune_to(batch),
-        )
         try:
+            whole = Changes(
+                changes.lives,
+                changes.workers,
+                changes.processes,
+                events=batch,
+                rewrite=changes.rewrite,
+                prune_to=self._journal.prune_to(batch),
+            )
             if whole or through:
                 state_tables.commit(self._database, whole, through=through)
         except BaseException:
