@@ -48,6 +48,7 @@ COMMAND_LINES = {
     "stop": ["stop", "gemma-cpu", "--no-wait"],
     "restart": ["restart", "gemma-cpu", "--no-wait"],
     "install": ["install", "--dry-run", "--root", "nowhere"],
+    "reload": ["reload"],
     "run --help": ["run", "--help"],
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stepwarden.core.event import Event, Kind
+from stepwarden.edge.reload_views import ConfigView, ReloadOutcome
 from stepwarden.edge.views import EventFilter, Explanation, RankView, RecordedEvent, WorkerView
 from stepwarden.errors import ActionFailedError
 
@@ -73,6 +74,9 @@ class Backend:
         self.explained: list[tuple[str, int | None, int | None, str]] = []
         self.publish: Callable[[RecordedEvent], None] = lambda _: None
         self.stuck = False
+        self.reloads: list[bool] = []
+        self.outcome = ReloadOutcome(True, sentence="configuration reloaded: no difference")
+        self.slow: set[str] = set()
         self.refusal = ""
         self._lock = threading.Lock()
 
@@ -118,6 +122,16 @@ class Backend:
         with self._lock:
             found = [recorded for recorded in self.events if wanted.wants(recorded)]
         return found[-limit:]
+
+    async def reload(self, dry_run: bool) -> ReloadOutcome:
+        self.reloads.append(dry_run)
+        return self.outcome
+
+    def configuration(self) -> ConfigView:
+        return ConfigView("/etc/stepwarden.yaml", "2026-01-02T03:04:05+00:00")
+
+    def unsettled(self, outcome: ReloadOutcome) -> list[str]:
+        return [change.worker for change in outcome.changes if change.worker in self.slow]
 
     def loop_age(self) -> float:
         return 0.25

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Worker(_message.Message):
-    __slots__ = ("name", "state", "cause", "sentence", "incarnation", "pid", "state_age_seconds", "uptime_seconds", "restarts_used", "restarts_limit", "last_exit", "backend", "ranks", "startup_left_seconds", "restart_in_seconds", "agent_silent", "leftover_pids", "false_alarms", "deaths", "windows_granted", "last_death", "runner", "unit", "cgroup", "group", "held", "probe", "output")
+    __slots__ = ("name", "state", "cause", "sentence", "incarnation", "pid", "state_age_seconds", "uptime_seconds", "restarts_used", "restarts_limit", "last_exit", "backend", "ranks", "startup_left_seconds", "restart_in_seconds", "agent_silent", "leftover_pids", "false_alarms", "deaths", "windows_granted", "last_death", "runner", "unit", "cgroup", "group", "held", "probe", "output", "restart_needed", "removed")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,8 @@ class Worker(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    RESTART_NEEDED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     cause: str
@@ -63,7 +65,9 @@ class Worker(_message.Message):
     held: str
     probe: str
     output: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., cause: _Optional[str] = ..., sentence: _Optional[str] = ..., incarnation: _Optional[str] = ..., pid: _Optional[int] = ..., state_age_seconds: _Optional[float] = ..., uptime_seconds: _Optional[float] = ..., restarts_used: _Optional[int] = ..., restarts_limit: _Optional[int] = ..., last_exit: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., startup_left_seconds: _Optional[float] = ..., restart_in_seconds: _Optional[float] = ..., agent_silent: bool = ..., leftover_pids: _Optional[_Iterable[int]] = ..., false_alarms: _Optional[int] = ..., deaths: _Optional[int] = ..., windows_granted: _Optional[int] = ..., last_death: _Optional[str] = ..., runner: _Optional[str] = ..., unit: _Optional[str] = ..., cgroup: _Optional[str] = ..., group: _Optional[str] = ..., held: _Optional[str] = ..., probe: _Optional[str] = ..., output: _Optional[_Iterable[str]] = ...) -> None: ...
+    restart_needed: str
+    removed: bool
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., cause: _Optional[str] = ..., sentence: _Optional[str] = ..., incarnation: _Optional[str] = ..., pid: _Optional[int] = ..., state_age_seconds: _Optional[float] = ..., uptime_seconds: _Optional[float] = ..., restarts_used: _Optional[int] = ..., restarts_limit: _Optional[int] = ..., last_exit: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., startup_left_seconds: _Optional[float] = ..., restart_in_seconds: _Optional[float] = ..., agent_silent: bool = ..., leftover_pids: _Optional[_Iterable[int]] = ..., false_alarms: _Optional[int] = ..., deaths: _Optional[int] = ..., windows_granted: _Optional[int] = ..., last_death: _Optional[str] = ..., runner: _Optional[str] = ..., unit: _Optional[str] = ..., cgroup: _Optional[str] = ..., group: _Optional[str] = ..., held: _Optional[str] = ..., probe: _Optional[str] = ..., output: _Optional[_Iterable[str]] = ..., restart_needed: _Optional[str] = ..., removed: bool = ...) -> None: ...
 
 class Rank(_message.Message):
     __slots__ = ("name", "pid", "phase", "step", "num_seqs", "num_tokens", "step_age_seconds", "budget_seconds", "budget_left_seconds", "beat_age_seconds", "cpu_percent", "steps_ended", "rss_bytes", "in_flight", "requests_unfinished", "loop_turns", "loop_age_seconds", "steps_unrecorded", "beats_refused", "stamps_clamped", "agent_version", "detail")
@@ -122,11 +126,12 @@ class ListWorkersRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListWorkersResponse(_message.Message):
-    __slots__ = ("workers", "version", "loop_age_seconds", "trouble", "next_page_token", "total", "runner_note")
+    __slots__ = ("workers", "version", "loop_age_seconds", "trouble", "configuration", "next_page_token", "total", "runner_note")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LOOP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     RUNNER_NOTE_FIELD_NUMBER: _ClassVar[int]
@@ -134,10 +139,61 @@ class ListWorkersResponse(_message.Message):
     version: str
     loop_age_seconds: float
     trouble: str
+    configuration: Configuration
     next_page_token: str
     total: int
     runner_note: str
-    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., version: _Optional[str] = ..., loop_age_seconds: _Optional[float] = ..., trouble: _Optional[str] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ..., runner_note: _Optional[str] = ...) -> None: ...
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., version: _Optional[str] = ..., loop_age_seconds: _Optional[float] = ..., trouble: _Optional[str] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ..., runner_note: _Optional[str] = ...) -> None: ...
+
+class Configuration(_message.Message):
+    __slots__ = ("path", "loaded_at", "failed_at", "failure", "sentence")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    LOADED_AT_FIELD_NUMBER: _ClassVar[int]
+    FAILED_AT_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    loaded_at: str
+    failed_at: str
+    failure: str
+    sentence: str
+    def __init__(self, path: _Optional[str] = ..., loaded_at: _Optional[str] = ..., failed_at: _Optional[str] = ..., failure: _Optional[str] = ..., sentence: _Optional[str] = ...) -> None: ...
+
+class ReloadRequest(_message.Message):
+    __slots__ = ("dry_run", "wait_seconds")
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    dry_run: bool
+    wait_seconds: float
+    def __init__(self, dry_run: bool = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+
+class ReloadResponse(_message.Message):
+    __slots__ = ("applied", "changes", "problems", "sentence", "warnings", "unsettled")
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    UNSETTLED_FIELD_NUMBER: _ClassVar[int]
+    applied: bool
+    changes: _containers.RepeatedCompositeFieldContainer[ReloadChange]
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    sentence: str
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    unsettled: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, applied: bool = ..., changes: _Optional[_Iterable[_Union[ReloadChange, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., sentence: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., unsettled: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReloadChange(_message.Message):
+    __slots__ = ("subject", "effect", "sentence", "keys")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    effect: str
+    sentence: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, subject: _Optional[str] = ..., effect: _Optional[str] = ..., sentence: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetWorkerRequest(_message.Message):
     __slots__ = ("name",)

@@ -74,6 +74,11 @@ class SupervisorServiceStub(object):
                 request_serializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.Reload = channel.unary_unary(
+                '/stepwarden.v1.SupervisorService/Reload',
+                request_serializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadRequest.SerializeToString,
+                response_deserializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadResponse.FromString,
+                _registered_method=True)
 
 
 class SupervisorServiceServicer(object):
@@ -125,6 +130,14 @@ class SupervisorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Reload(self, request, context):
+        """Read the daemon's own file again and apply what is different in it, or nothing of it. A file
+        that cannot be used is an answer, not an error of the call: see `problems`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SupervisorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -162,6 +175,11 @@ def add_SupervisorServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ExplainRequest.FromString,
                     response_serializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ExplainResponse.SerializeToString,
+            ),
+            'Reload': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reload,
+                    request_deserializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadRequest.FromString,
+                    response_serializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -352,6 +370,33 @@ class SupervisorService(object):
             '/stepwarden.v1.SupervisorService/Explain',
             stepwarden__proto_dot_v1_dot_supervisor__pb2.ExplainRequest.SerializeToString,
             stepwarden__proto_dot_v1_dot_supervisor__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reload(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stepwarden.v1.SupervisorService/Reload',
+            stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadRequest.SerializeToString,
+            stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadResponse.FromString,
             options,
             channel_credentials,
             insecure,

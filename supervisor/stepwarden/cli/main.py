@@ -26,6 +26,7 @@ COMMANDS = {
     "start": ("control", "start a stopped or failed worker"),
     "stop": ("control", "stop a worker; it stays stopped"),
     "restart": ("control", "stop a worker and start it again"),
+    "reload": ("reload", "load the daemon's configuration file again, all of it or nothing"),
     "completion": ("completion", "print what bash, zsh or fish need to complete command lines"),
     "help": ("manual", "print the whole manual, or the help of one command"),
 }

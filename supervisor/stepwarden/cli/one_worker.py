@@ -39,6 +39,8 @@ def worker_lines(worker: Any) -> list[str]:
         "runner": worker.runner,
         "unit": worker.unit,
         "cgroup": worker.cgroup,
+        "restart needed": worker.restart_needed,
+        "removed": "the file does not name it any more" if worker.removed else "",
         "waits": worker.held if worker.held != worker.sentence else "",
         "probe": worker.probe,
         "restarts": f"{worker.restarts_used} of {worker.restarts_limit} used",

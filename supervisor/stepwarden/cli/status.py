@@ -17,7 +17,7 @@ from stepwarden.cli.one_worker import (
     worker_lines,
     wrapped,
 )
-from stepwarden.cli.texts import as_json, duration, plain, table
+from stepwarden.cli.texts import as_json, duration, message_dict, plain, table
 from stepwarden.errors import ExitCode
 
 STALE_LOOP_SECONDS = 3.0
@@ -99,6 +99,7 @@ def list_dict(answer: Any, unwell: bool = False) -> dict[str, Any]:
         "loop_age_seconds": answer.loop_age_seconds,
         "trouble": answer.trouble or None,
         "runner_note": answer.runner_note or None,
+        "configuration": message_dict(answer.configuration),
         "unwell": [worker.name for worker in answer.workers if worker.state not in WELL],
         "workers": [worker_dict(worker) for worker in shown],
     }
@@ -119,7 +120,12 @@ def overview(answer: Any, unwell: bool = False) -> list[str]:
         lines += wrapped(plain(answer.trouble))
     if answer.runner_note:
         lines += wrapped(plain(answer.runner_note))
+    if answer.configuration.path:
+        lines += wrapped(plain(answer.configuration.sentence))
     for worker in shown:
+        if worker.restart_needed:
+            text = "restart needed, its process has not the file's"
+            lines += wrapped(f"{plain(worker.name)}: {text} {plain(worker.restart_needed)}")
         if worker.sentence and worker.state not in WELL:
             lines += wrapped(f"{plain(worker.name)}: {plain(worker.sentence)}")
     return lines

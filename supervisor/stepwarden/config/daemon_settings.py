@@ -44,6 +44,7 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
         reload_interval=section.reload.interval,
         loop_limit=section.loop_limit,
         health_ready=build_ready_rule(section.health.ready),
+        reload_restart=section.reload.restart,
     )
     for name in ("agent_socket", "admin_socket"):
         said = getattr(section, name) is not None

@@ -45,9 +45,9 @@ _Dumper.add_representer(float, _represent_number)
 def effective(config: Config) -> dict[str, Any]:
     """Everything that holds, as plain data; durations in seconds."""
     grouped = {member for group in config.groups.values() for member in group.members}
-    groups = {name: _group(group) for name, group in config.groups.items()}
+    groups = {name: effective_group(group) for name, group in config.groups.items()}
     return {
-        "supervisor": _supervisor(config.supervisor),
+        "supervisor": effective_supervisor(config.supervisor),
         "backends": {name: _backend(backend) for name, backend in config.backends.items()},
         **({"groups": groups} if groups else {}),
         "workers": {
@@ -75,7 +75,8 @@ def _quoted(node: Any) -> Any:
     return _Text(node) if isinstance(node, str) else node
 
 
-def _supervisor(settings: SupervisorSettings) -> dict[str, Any]:
+def effective_supervisor(settings: SupervisorSettings) -> dict[str, Any]:
+    """The section of the daemon itself."""
     return said(
         runtime_dir=str(settings.runtime_dir),
         state_dir=str(settings.state_dir),
@@ -86,7 +87,11 @@ def _supervisor(settings: SupervisorSettings) -> dict[str, Any]:
         on_exit=settings.on_exit,
         runner=settings.runner,
         stop_limit=settings.stop_limit,
-        reload={"watch": settings.reload_watch, "interval": settings.reload_interval},
+        reload={
+            "watch": settings.reload_watch,
+            "interval": settings.reload_interval,
+            "restart": settings.reload_restart,
+        },
         loop_limit=settings.loop_limit,
         health={
             **listener(settings.health),
@@ -115,7 +120,8 @@ def _backend(backend: BackendConfig) -> dict[str, Any]:
     return {"step": _step(backend.step, backend.hard_cap)}
 
 
-def _group(group: GroupConfig) -> dict[str, Any]:
+def effective_group(group: GroupConfig) -> dict[str, Any]:
+    """The section of one group."""
     return {
         "members": list(group.members),
         "on_dead": str(group.on_dead),

@@ -100,6 +100,11 @@ class ReloadSection(Section):
         default=1.0,
         description="How often it is looked at. A change counts once two looks found the same.",
     )
+    restart: Annotated[str, Choice(("now", "ask"))] = Field(
+        default="now",
+        description="A worker whose command, environment or user is another one needs another life."
+        " now: it is restarted. ask: it goes on, and `status` says so; its next start takes it.",
+    )
 
 
 class SupervisorSection(Section):

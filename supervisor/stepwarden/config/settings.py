@@ -53,6 +53,7 @@ class SupervisorSettings:
     reload_interval: float = 1.0
     loop_limit: float = 60.0
     health_ready: ReadyRule = field(default_factory=ReadyRule)
+    reload_restart: str = "now"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ class Kind(StrEnum):
     SUPERVISOR_PAUSED = "supervisor_paused"  # our own loop stood still
     HELD = "held"  # a life has begun and waits for something before its process is started
     ADOPTED_UNSEEN = "adopted_unseen"  # an adopted life of which nothing is seen
+    RELOADED = "reloaded"  # the configuration file was loaded again
+    RELOAD_FAILED = "reload_failed"  # it could not be, and the old configuration holds
     OPERATOR = "operator"  # a command was taken
     DAEMON = "daemon"  # the daemon itself started, stopped, had trouble
 

@@ -146,6 +146,11 @@ def ruled(judgement: Judgement, busy_cpu: float, now: float) -> str:
     return f"{text}; retry window {judgement.suspicion.windows}, hard cap in {left}"
 
 
+def more_time(clock: RunningClock) -> str:
+    """A suspicion went away because what is late has more time now; the step is still open."""
+    return f"false alarm: {_step(clock)} of {subject(clock)} goes on and has more time now"
+
+
 def false_alarm(clock: RunningClock, length: float | None, now: float) -> str:
     """A suspicion went away by itself; `length`: how long a step took, where known."""
     who = subject(clock)

@@ -98,9 +98,10 @@ def _note_false_alarm(
 ) -> None:
     clock = suspicion.clock
     length = _length(clock, evidence)
+    text = sentences.false_alarm(clock, length, now)
     outcome.note(
         Kind.FALSE_ALARM,
-        sentences.false_alarm(clock, length, now),
+        sentences.more_time(clock) if _still_open(clock, evidence) else text,
         clock.cause.value,
         clock.subject,
         step=clock.step.number if clock.step else None,
@@ -108,6 +109,14 @@ def _note_false_alarm(
         budget=clock.budget,
         windows=suspicion.windows,
     )
+
+
+def _still_open(clock: RunningClock, evidence: WorkerEvidence) -> bool:
+    """It got more time (a lease, a reload) and goes on."""
+    rank = evidence.ranks.get(clock.subject)
+    if rank is None or clock.step is None:
+        return False
+    return any(open_.number == clock.step.number for open_ in rank.steps)
 
 
 def _length(clock: RunningClock, evidence: WorkerEvidence) -> float | None:

@@ -14,11 +14,11 @@ from stepwarden.core.clocks import (
     Scene,
     last_sign,
     live_ranks,
-    running_clocks,
 )
 from stepwarden.core.deadline import Deadline, earliest, elapsed
 from stepwarden.core.event import Kind
 from stepwarden.core.evidence import Exit, RankEvidence, WorkerEvidence
+from stepwarden.core.former import clocks_with, still_needed
 from stepwarden.core.left_open import warn_left_open
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
@@ -46,7 +46,8 @@ def clocks_of(
         return ()
     up = came_up(state, evidence)
     ready = state.ready or ready_now(policy, evidence, up)
-    return running_clocks(Scene(policy, evidence, state.spawned_at, ready, up, awareness, now))
+    scene = Scene(policy, evidence, state.spawned_at, ready, up, awareness, now)
+    return clocks_with(scene, state.former)
 
 
 def late_subjects(clocks: tuple[RunningClock, ...], now: float) -> frozenset[str]:
@@ -171,6 +172,9 @@ def _live(
     now: float,
 ) -> None:
     clocks = clocks_of(outcome.state, policy, evidence, awareness, now)
+    if outcome.state.former:
+        former = still_needed(outcome.state.former, clocks)
+        outcome.state = replace(outcome.state, former=former)
     outcome.state = replace(outcome.state, came_up=came_up(outcome.state, evidence))
     _note_silence(outcome, policy, evidence, awareness, now)
     _warn_rows(outcome, policy, clocks)

@@ -10,6 +10,7 @@ from stepwarden.core.clocks import Cause
 from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Kind
 from stepwarden.core.evidence import WorkerEvidence
+from stepwarden.core.former import longest_wait
 from stepwarden.core.lifecycle import Trigger
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.readiness import runs
@@ -30,9 +31,9 @@ def held(
     if not policy.attached:
         return
     began = outcome.state.spawned_at
-    allowed = policy.expect_external + awareness.lost(began, now)
-    if Deadline.after(began, allowed).passed(now):
-        limit = sentences.seconds(policy.expect_external)
+    wait = longest_wait(policy, outcome.state.former, began)
+    if Deadline.after(began, wait + awareness.lost(began, now)).passed(now):
+        limit = sentences.seconds(wait)
         text = f"no agent of it came within {limit} (expect_external); the platform has not"
         text += " started it, or it cannot reach us"
         outcome.move(Trigger.NOT_BACK, now, text, Cause.PLATFORM)

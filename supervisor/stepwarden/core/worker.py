@@ -1,9 +1,9 @@
 """What is remembered of one worker, and what one call into the core comes to.
 
-Everything that can happen to a worker goes through one of five functions: `turn.advance` (a turn
+Everything that can happen to a worker goes through one of a few functions: `turn.advance` (a turn
 of the loop), `commands.command` (the operator), `commands.regroup` and `give_up` (its group),
-`burying.buried` (its tree has been ended, or cannot be), and `resume.resume` (a daemon starts).
-None of them looks at anything but its arguments.
+`burying.buried` (its tree has been ended, or cannot be), `resume.resume` (a daemon starts), and
+those of `reconfigured` (a new configuration). None of them looks at anything but its arguments.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from stepwarden.core.action import Action, EndTree, Spawn
 from stepwarden.core.deadline import Deadline, elapsed
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
+from stepwarden.core.former import Formers
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.restarts import Ledger
@@ -31,7 +32,8 @@ class WorkerState:
     even when the tree ends much later than it should. `last_death`: why it died last, told also
     in the lives after; "" where it has not. `wish`: the operator's last word, "up" or "down"; ""
     where none was said, and the configuration decides. `give_up`: why its group has given up.
-    `held`: why its present life has not begun yet.
+    `held`: why its present life has not begun yet. `former`: policies under which something began
+    that still runs.
     """
 
     name: str
@@ -44,6 +46,7 @@ class WorkerState:
     silent: frozenset[str] = frozenset()
     warned: frozenset[str] = frozenset()
     suspicions: tuple[Suspicion, ...] = ()
+    former: Formers = ()
     ledger: Ledger = field(default_factory=Ledger)
     restart_at: Deadline = field(default_factory=Deadline.never)
     restart_wanted: bool = False
@@ -145,6 +148,7 @@ def begin_life(outcome: Outcome, trigger: Trigger, now: float, sentence: str) ->
         silent=frozenset(),
         warned=frozenset(),
         suspicions=(),
+        former=(),
         restart_at=Deadline.never(),
         restart_wanted=False,
         stop_wanted=False,

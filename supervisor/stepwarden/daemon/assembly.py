@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from stepwarden.clock import Clock
-from stepwarden.config import Config, GroupConfig, SupervisorSettings, WorkerConfig
+from stepwarden.config import Config, SupervisorSettings
 from stepwarden.core.commands import BY_HOST, end_with_daemon
 from stepwarden.core.event import Event
 from stepwarden.core.evidence import Exit
-from stepwarden.core.groups import GroupPolicy, OnDead
 from stepwarden.core.heartbeat import BeatFacts
 from stepwarden.core.worker import WorkerState
 from stepwarden.daemon import gather
 from stepwarden.daemon.act import Actor
 from stepwarden.daemon.adoption import Adoption
+from stepwarden.daemon.applying import Applier, Parts
 from stepwarden.daemon.attach_runner import AttachRunner
 from stepwarden.daemon.backend import Backend
 from stepwarden.daemon.endings import Endings
 from stepwarden.daemon.exits import Exits
 from stepwarden.daemon.families import Families
+from stepwarden.daemon.file_following import FileFollowing
 from stepwarden.daemon.grouping import Groups
 from stepwarden.daemon.holding import Holds
 from stepwarden.daemon.host_services import HostServices
@@ -33,6 +34,7 @@ from stepwarden.daemon.logs import make_logger, make_writer
 from stepwarden.daemon.loop import VerdictLoop
 from stepwarden.daemon.meter import Meter
 from stepwarden.daemon.nobodys import Nobodys
+from stepwarden.daemon.reloading import Hooks, Reloader
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.runners import ATTACH, SPAWN, SYSTEMD, UNIT, Runners
 from stepwarden.daemon.socket_watch import SocketWatch, put_back
@@ -55,6 +57,7 @@ from stepwarden.edge.metrics_page import MetricsPage
 from stepwarden.edge.metrics_server import MetricsServer
 from stepwarden.edge.page_home import make_page_home, note_page_home
 from stepwarden.edge.reaper import Reaper
+from stepwarden.edge.reload_views import ReloadChange
 from stepwarden.edge.short_command import short_runner
 from stepwarden.edge.snapshots import Snapshots
 from stepwarden.edge.state_store import StateStore
@@ -109,9 +112,9 @@ class Machine:
         self.page_home = make_page_home(settings.runtime_dir)
         self.page_note = settings.state_dir / "page-homes"
         note_page_home(self.page_note, self.page_home)
-        policies = [_group_policy(group) for group in config.groups.values()]
+        policies = list(config.groups.values())
         self.units = {
-            name: Unit(_grouped(worker, policies), WorkerState(name, since=now))
+            name: Unit(worker, WorkerState(name, since=now))
             for name, worker in config.workers.items()
         }
         self.store, self.tasks = reports.store, Tasks(note)
@@ -175,15 +178,35 @@ class Machine:
             MetricsPage(lambda: self.meter.snapshot, lambda: self.meter.turned_at, clock),
             clock,
         )
+        followers = [
+            self.keeper.follow,
+            self.actor.follow,
+            self.holds.follow,
+            self.groups.follow,
+        ]
         self.loop = VerdictLoop(
             self.units,
             self.actor,
             reports.reporter,
             snapshots,
             clock,
-            (self.keeper.follow, self.actor.follow, self.holds.follow, self.groups.follow),
+            followers,
             self.meter.turned if settings.metrics.addresses else None,
         )
+        self.applier = Applier(
+            Parts(
+                self.units,
+                self.loop,
+                self.groups,
+                self.holds,
+                self.keeper,
+                clock,
+                note,
+                lambda worker: self.store.journal.incarnations.get(worker, 0),
+                self.starter.watch_anew,
+            )
+        )
+        followers.append(self.applier.follow)
         self.groups.attach(self.loop.apply)
         self.actor.attach(self.loop, self.starter, self.groups)
         self.adoption = Adoption(self.actor, self.endings, self.runners, note)
@@ -211,6 +234,44 @@ class Machine:
         )
         reporter.ask_for_trouble(lambda: watch.trouble)
         return watch
+
+    def make_reloader(self, config: Config, agents: AgentServer, reports: Reports) -> Reloader:
+        """What loads the configuration again and makes it hold."""
+
+        async def bind(users: Sequence[int]) -> None:
+            missing = self.sockets.missing(users)
+            await agents.sockets.add(missing)
+            self.sockets.add(missing)
+
+        def apply(new: Config, changes: Sequence[ReloadChange]) -> None:
+            old, settings = reloader.config.supervisor, new.supervisor
+            form, level, file = settings.log_format, settings.log_level, settings.log_file
+            if (form, level) != (old.log_format, old.log_level):
+                log = make_logger(form, level, reports.log_writer, self._clock, file)
+                reports.reporter.use_log(log)
+            reports.reporter.judge_ready_by(settings.health_ready)
+            self.applier.apply(new, changes)
+            self.tasks.start(self.following.follow(new))
+            reports.reporter.changed()
+
+        notifier, note = reports.notifier, reports.reporter.note
+        hooks = Hooks(
+            self.units,
+            self._clock,
+            note,
+            lambda: self.backend.closed,
+            self.host.objection,
+            bind,
+            apply,
+            lambda: notifier.reloading(self._clock.monotonic()),
+            notifier.ready,
+            lambda identity: self.following.noted(identity),  # noqa: PLW0108 - made below
+        )
+        reloader = Reloader(config, hooks)
+        self.following = FileFollowing(reloader.reload, self._clock, note)
+        self.backend.reloader = reloader
+        reports.reporter.ask_for_trouble(lambda: self.following.trouble)
+        return reloader
 
     def make_agent_server(self, on_refused: Callable[[Refusal], None]) -> AgentServer:
         """What takes the beats."""
@@ -266,17 +327,3 @@ class Machine:
         unit, life = found
         if gather.take_beat(life, facts, now):
             self.loop.poke(unit)
-
-
-def _group_policy(group: GroupConfig) -> GroupPolicy:
-    return GroupPolicy(group.name, group.members, OnDead(group.on_dead), group.restart)
-
-
-def _grouped(worker: WorkerConfig, policies: list[GroupPolicy]) -> WorkerConfig:
-    """A member of a group has the restart budget of its group; when it restarts stays its own."""
-    for policy in policies:
-        if worker.name in policy.members:
-            own = worker.policy.restart
-            restart = replace(policy.restart, on=own.on)
-            return replace(worker, policy=replace(worker.policy, restart=restart))
-    return worker

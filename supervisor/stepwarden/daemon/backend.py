@@ -12,15 +12,17 @@ from stepwarden.core.commands import command
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import RankEvidence
-from stepwarden.core.lifecycle import LIVE, State
+from stepwarden.core.lifecycle import ENDING, LIVE, State
 from stepwarden.core.sentences import seconds
 from stepwarden.daemon import gather
 from stepwarden.daemon.grouping import Groups
 from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.daemon.loop import VerdictLoop
+from stepwarden.daemon.reloading import Reloader
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.watching import probe_answer
+from stepwarden.edge.reload_views import ConfigView, Effect, ReloadChange, ReloadOutcome
 from stepwarden.edge.state_store import StateStore
 from stepwarden.edge.views import EventFilter, Explanation, RankView, RecordedEvent, WorkerView
 from stepwarden.errors import ActionFailedError
@@ -46,7 +48,28 @@ class Backend:
         self._reporter = reporter
         self._store = store
         self._clock = clock
+        self.reloader: Reloader | None = None
         self.closed = "starting; it takes no commands yet"
+
+    async def reload(self, dry_run: bool) -> ReloadOutcome:
+        """Load the daemon's own file again, or say what that would do."""
+        assert self.reloader is not None
+        return await self.reloader.reload("stepwarden reload", dry_run)
+
+    def configuration(self) -> ConfigView:
+        """The file in force."""
+        assert self.reloader is not None
+        return self.reloader.view()
+
+    def unsettled(self, outcome: ReloadOutcome) -> list[str]:
+        """Workers that a reload starts, restarts or removes, and that are not so far yet."""
+        return [change.worker for change in outcome.changes if self._is_under_way(change)]
+
+    def _is_under_way(self, change: ReloadChange) -> bool:
+        unit = self._units.get(change.worker)
+        if change.effect not in (Effect.ADDED, Effect.RESTARTED, Effect.REMOVED) or unit is None:
+            return False
+        return unit.removed or bool(unit.after) or unit.state.lifecycle in ENDING
 
     def workers(self) -> Sequence[WorkerView]:
         """Every configured worker, in the order of the file."""
@@ -73,6 +96,8 @@ class Backend:
         if self.closed:
             raise ActionFailedError(f"the supervisor is {self.closed}")
         unit = self._units[name]
+        if unit.removed:
+            raise ActionFailedError(f"{name}: the configuration does not name it any more")
         now = self._clock.monotonic()
         outcome = command(unit.state, action, now)
         if outcome.refusal is not None:
@@ -152,11 +177,13 @@ def _view(unit: Unit, groups: Groups, now: float) -> WorkerView:
         held="" if life is None else life.held,
         probe="" if life is None else probe_answer(life),
         output_directory=_output_of(unit),
+        restart_needed=" and ".join(() if life is None else life.outdated) if live else "",
+        removed=unit.removed,
     )
 
 
 def _output_of(unit: Unit) -> Path | None:
-    output = unit.config.output
+    output = unit.running_config.output
     return output.path if output.mode == "capture" else None
 
 

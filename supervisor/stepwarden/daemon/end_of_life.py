@@ -59,6 +59,7 @@ class EndOfLife:
     ) -> None:
         self._unit = unit
         self._life = unit.life
+        self._config = unit.running_config
         self._starter = starter
         self._runners = runners
         self._endings = endings
@@ -110,7 +111,7 @@ class EndOfLife:
         """Also for what was left behind. Whatever comes of it, the tree is ended afterwards."""
         unit = self._unit
         ran = self._launched is not None or bool(self._endings.inherited(unit.config.name))
-        if not ran or unit.config.stop_command is None:
+        if not ran or self._config.stop_command is None:
             return
         config = await self._known_config()
         if config.stop_command is None:
@@ -124,25 +125,25 @@ class EndOfLife:
 
     async def _known_config(self) -> WorkerConfig:
         """As it was at the start of this life; where that is not known, as it is now."""
-        unit, life = self._unit, self._life
+        life = self._life
         if life is not None and life.config is not None:
             return life.config
         try:
-            return await self._starter.as_it_is_now(unit.config)
+            return await self._starter.as_it_is_now(self._config)
         except (SpawnFailed, ConfigError) as error:
             self._tell(f"the stop command may be incomplete: {' '.join(str(error).split())}")
-            return unit.config
+            return self._config
 
     async def _by_runner(self) -> None:
         life = self._launched
         if life is not None:
             with suppress(SpawnFailed):
                 runner = self._runners.by_kind(life.runner)
-                await runner.before_burial(life, self._unit.config)
+                await runner.before_burial(life, self._config)
 
     async def _bury(self) -> None:
         unit, families = self._unit, self._endings.families(self._unit)
-        grace, pause = unit.config.stop_grace, RETRY_FIRST_SECONDS
+        grace, pause = self._config.stop_grace, RETRY_FIRST_SECONDS
         while left := await self._endings.bury(unit, families, grace, self._ordered_at):
             self._left(left)
             await asyncio.sleep(clamp_timeout(pause) or 0.0)

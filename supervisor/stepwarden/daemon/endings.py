@@ -127,7 +127,7 @@ class Endings:
                 KILL_WAIT_SECONDS,
                 self._clock,
                 report,
-                stop_signal=unit.config.stop_signal,
+                stop_signal=unit.running_config.stop_signal,
                 snapshots=self._snapshots,
                 ordered_at=ordered_at,
             )

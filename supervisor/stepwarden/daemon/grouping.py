@@ -22,9 +22,16 @@ class Groups:
 
     def __init__(self, units: Mapping[str, Unit], policies: Iterable[GroupPolicy] = ()) -> None:
         self._units = units
-        self._group_of = {name: policy for policy in policies for name in policy.members}
+        self._group_of: dict[str, GroupPolicy] = {}
         self._states: dict[str, GroupState] = {}
         self._apply: Apply | None = None
+        self.regroup(policies)
+
+    def regroup(self, policies: Iterable[GroupPolicy]) -> None:
+        """These are the groups from now on; what is remembered of those that stay is kept."""
+        self._group_of = {name: policy for policy in policies for name in policy.members}
+        names = {policy.name for policy in self._group_of.values()}
+        self._states = {name: state for name, state in self._states.items() if name in names}
 
     def attach(self, apply: Apply) -> None:
         """Give it the way to take an outcome over."""

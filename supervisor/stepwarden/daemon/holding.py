@@ -31,14 +31,23 @@ class Holds:
     ) -> None:
         self._units = units
         self._host = host
-        self._group_of = {name: policy for policy in policies for name in policy.members}
+        self._group_of: dict[str, GroupPolicy] = {}
         self._change = asyncio.Event()
+        self.regroup(policies)
+
+    def regroup(self, policies: Iterable[GroupPolicy]) -> None:
+        """These are the groups from now on."""
+        self._group_of = {name: policy for policy in policies for name in policy.members}
+        self._wake()
 
     def follow(self, _unit: Unit, outcome: Outcome, _now: float) -> None:
         """Some worker has moved: whoever waits looks again."""
         if outcome.events:
-            self._change.set()
-            self._change = asyncio.Event()
+            self._wake()
+
+    def _wake(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
 
     async def next_change(self) -> None:
         """Wait until any worker has moved."""
@@ -48,6 +57,10 @@ class Holds:
         """Why this worker is not to be started now; "" where nothing is in the way."""
         if in_the_way := self._host(unit.config.name):
             return in_the_way
+        for other, incarnation in unit.after:
+            if other.state.incarnation == incarnation and other.state.lifecycle in ENDING:
+                return f"waits for the end of {other.config.name} after a reload"
+        unit.after = ()
         group = self._group_of.get(unit.config.name)
         if group is not None:
             busy = [name for name in group.members if name != unit.config.name]

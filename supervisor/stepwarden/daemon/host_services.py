@@ -56,6 +56,7 @@ class HostServices:
         self._unsure: dict[str, list[Cgroup]] = {}
         self._open_again: Callable[[str], None] = lambda _: None
         self.on_answer: OnAnswer = _nobody
+        self._refusal: str | None = None
 
     @property
     def in_service(self) -> bool:
@@ -81,7 +82,9 @@ class HostServices:
             self._wait_for_answer(runners, tell, str(silence))
             return
         if refusal is not None:
-            self._refuse_what_needs_it(refusal)
+            self._refusal = refusal
+            if objection := self.objection(self._config):
+                raise RefusedError(objection)
             if not self.bus.booted():
                 runners.refusals[UNIT] = refusal
         self._decide(runners, tell, refusal)
@@ -125,13 +128,14 @@ class HostServices:
         if self._asking is not None:
             self._asking.start()
 
-    def _refuse_what_needs_it(self, refusal: str) -> None:
-        needs = [f"workers.{w.name}" for w in self._config.workers.values() if w.runner == SYSTEMD]
-        if self._config.supervisor.runner == SYSTEMD:
+    def objection(self, config: Config) -> str:
+        """Why this host cannot run what a configuration names; "" where it can."""
+        needs = [f"workers.{w.name}" for w in config.workers.values() if w.runner == SYSTEMD]
+        if config.supervisor.runner == SYSTEMD:
             needs.insert(0, "supervisor")
-        if needs:
-            text = f"{needs[0]}.runner is systemd, and it cannot be used: {refusal}"
-            raise RefusedError(text)
+        if self._refusal is None or not needs:
+            return ""
+        return f"{needs[0]}.runner is systemd, and it cannot be used: {self._refusal}"
 
     def hold_back(self, known: Collection[str]) -> None:
         """While systemd is silent, starts wait for units that live and of which nobody knows more.

@@ -26,7 +26,7 @@ async def take_over_late(machine: Machine, found: Iterable[LifeRecord], resume: 
     unknown = [record for record in found if record.incarnation not in known]
     stock = take_stock(unknown, machine.units, kept)
     ending = [*stock.nobodys]
-    for name, unit in machine.units.items():
+    for name, unit in list(machine.units.items()):
         if stock.found(name) is Found.NOTHING:
             continue
         if unit.life is not None and unit.life.launching:

@@ -27,6 +27,7 @@ from stepwarden.daemon.assembly import Machine, make_reports
 from stepwarden.daemon.certificate_watch import CertificateWatch
 from stepwarden.daemon.closing import close_all
 from stepwarden.daemon.endings import KILL_WAIT_SECONDS
+from stepwarden.daemon.hangup import Hangup
 from stepwarden.daemon.late_units import take_over_late
 from stepwarden.daemon.leaving import Farewell, farewell
 from stepwarden.daemon.life import Life
@@ -58,7 +59,7 @@ TELL_LOOK_SECONDS = 0.005
 
 
 def run(config: Config) -> ExitCode:
-    """Run the supervisor until SIGTERM or SIGINT; returns its exit code.
+    """Run the supervisor until SIGTERM or SIGINT; returns its exit code. SIGHUP: see `hangup`.
 
     Raises StepwardenError where it cannot start; then no worker was started.
     """
@@ -89,20 +90,21 @@ class Daemon:
         self._certificates = CertificateWatch(
             self._present_certificates, clock, self._reports.reporter.note
         )
+        self._reloader = self._machine.make_reloader(config, self._agents, self._reports)
         self._stop_asked = asyncio.Event()
         self._signal = 0
-        self._served = False
+        self._served = self._reload_first = False
 
     async def run(self) -> ExitCode:
         """Serve until told to stop."""
         loop = asyncio.get_running_loop()
         quiet_loop(loop)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # A closed terminal ends it as Ctrl-C does; under nohup it stays ignored.
+        for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._asked, number)
         # After a rotation; without a log file it does nothing, least of all end us.
         loop.add_signal_handler(signal.SIGUSR1, self._reports.log_writer.reopen)
+        Hangup(self._reload_asked, self._asked).listen()
         try:
             await self._start()
             self._guard.start()
@@ -134,6 +136,15 @@ class Daemon:
 
         end_surely(ExitCode.LOOP_STUCK, last_words)
 
+    def _reload_asked(self) -> None:
+        async def reload() -> None:
+            await self._reloader.reload("SIGHUP")
+
+        if self._served:
+            self._machine.tasks.start(reload())
+        else:
+            self._reload_first = True  # once it serves: the file may be another since it was read
+
     # The start
 
     async def _start(self) -> None:
@@ -163,6 +174,9 @@ class Daemon:
             tell_of_sandbox(machine.host, machine.runners, configs, reports.reporter.note)
         )
         self._served = True
+        await machine.following.follow(self._config)
+        if self._reload_first:
+            self._reload_asked()
 
     async def _take_over(self) -> None:
         """Go on where an earlier daemon left off, or begin."""
@@ -235,7 +249,7 @@ class Daemon:
         await self._drain()
         reports.notifier.stopping()
         job = await machine.host.job()
-        settings = self._config.supervisor
+        settings = self._reloader.config.supervisor
         goodbye = farewell(settings.on_exit, self._signal, job, machine.host.in_service)
         ending = [unit for unit in machine.units.values() if not _left(unit, goodbye)]
         self._tell_farewell(goodbye, len(machine.units) - len(ending))
@@ -274,11 +288,12 @@ class Daemon:
         """
         graces = [0.0]
         for unit in ending:
-            command = unit.config.stop_command
-            graces.append(unit.config.stop_grace + (command.timeout if command else 0.0))
+            config = unit.running_config
+            command = config.stop_command
+            graces.append(config.stop_grace + (command.timeout if command else 0.0))
         needed = max(graces) + 2 * KILL_WAIT_SECONDS
         starting = any(unit.life is not None and _under_way(unit.life) for unit in ending)
-        return max(needed, self._config.supervisor.stop_limit) if starting else needed
+        return max(needed, self._reloader.config.supervisor.stop_limit) if starting else needed
 
     def _tell(self, text: str) -> None:
         self._reports.reporter.note(Event(Kind.DAEMON, text))
@@ -292,6 +307,8 @@ class Daemon:
         machine, reports = self._machine, self._reports
         await close_all(
             (
+                machine.following.close,
+                self._reloader.close,
                 self._sockets.close,
                 self._certificates.close,
                 machine.admin.stop,

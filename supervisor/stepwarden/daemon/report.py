@@ -19,7 +19,9 @@ from stepwarden.edge.journal import Journal
 from stepwarden.edge.systemd import Notifier
 from stepwarden.edge.views import RecordedEvent
 
-WARNINGS = frozenset({Kind.REFUSED, Kind.AGENT_SILENT, Kind.OVER_ROWS, Kind.LEFT_OPEN})
+WARNINGS = frozenset(
+    {Kind.REFUSED, Kind.AGENT_SILENT, Kind.OVER_ROWS, Kind.LEFT_OPEN, Kind.RELOAD_FAILED}
+)
 """Kinds of events that are warnings in the log, whatever state they leave the worker in."""
 
 LOUD = frozenset({State.UNHEALTHY, State.DEAD, State.FAILED})
@@ -75,6 +77,10 @@ class Reporter:
         """When `ready` is SERVING, from the next turn on."""
         self._ready = rule
         self._stale = True
+
+    def use_log(self, log: Any) -> None:
+        """Log from now on as a new configuration says."""
+        self._log = log
 
     def note(self, event: Event) -> None:
         """One event that no turn brought forth."""
@@ -145,6 +151,7 @@ class Reporter:
         serving[READY] = self._ready.holds(
             Standing(name, unit.state.lifecycle, unit.policy.autostart)
             for name, unit in self._units.items()
+            if not unit.removed
         )
         return serving
 

@@ -25,16 +25,28 @@ class Sockets:
         settings = config.supervisor
         group = group_id(settings.socket_group)
         mode = settings.socket_mode
+        self._agent_socket = settings.agent_socket
         self.agent = UnixTarget(settings.agent_socket, mode, group, _key("agent"))
         self.admin = UnixTarget(settings.admin_socket, mode, group, _key("admin"))
-        self._of_users = {
-            uid: UnixTarget(
-                _for_user(settings.agent_socket, uid), 0o600, None, _key("agent"), owner=uid
-            )
-            for uid in _other_users(config.workers.values(), clock)
-        }
+        users = other_users(config.workers.values(), clock)
+        self._of_users = {uid: self._for(uid) for uid in users}
         tcp = targets(settings.agents, "supervisor.agents")
         self.agents: list[Target] = [self.agent, *self._of_users.values(), *tcp]
+
+    def missing(self, users: Iterable[int]) -> list[UnixTarget]:
+        """Sockets that these users need and that are not there yet."""
+        return [self._for(uid) for uid in users if uid not in self._of_users]
+
+    def add(self, bound: Iterable[UnixTarget]) -> None:
+        """These sockets of users are bound now."""
+        for target in bound:
+            if target.owner is not None:
+                self._of_users[target.owner] = target
+                self.agents.append(target)
+
+    def _for(self, uid: int) -> UnixTarget:
+        path = _for_user(self._agent_socket, uid)
+        return UnixTarget(path, 0o600, None, _key("agent"), owner=uid)
 
     def target_for(self, uid: int) -> str:
         """Where an agent of this user beats to."""
@@ -52,7 +64,7 @@ def targets(settings: ListenSettings, key: str) -> list[Target]:
     ]
 
 
-def _other_users(workers: Iterable[WorkerConfig], clock: Clock) -> list[int]:
+def other_users(workers: Iterable[WorkerConfig], clock: Clock) -> list[int]:
     """Users of workers that are not ours.
 
     One that the host does not know, or does not tell of in time, has no socket: its start says so.

@@ -97,7 +97,7 @@ class Starter:
             waited = await self._wait_for_turn(unit, life)
             if await self._going_down():
                 raise SpawnFailed("the host is going down; nothing is started any more")
-            config = life.config = await self.as_it_is_now(unit.config)
+            config = life.config = await self._present(unit, life)
             runner = self._runners.by_kind(life.runner)
             waited |= await self._before(config, life, unit)
             if not life.shut:
@@ -108,6 +108,14 @@ class Starter:
             life.spawn_error = f"a fault of ours: {type(error).__name__}: {error}"
         life.held = life.held if life.main is None and not life.spawn_error else ""
         self._poke(unit)
+
+    async def _present(self, unit: Unit, life: Life) -> WorkerConfig:
+        """Its configuration when all of its files have been read; a reload may come meanwhile."""
+        while True:
+            asked = unit.config
+            config = await self.as_it_is_now(asked)
+            if unit.config is asked or (life.adopted and life.outdated):
+                return config
 
     async def as_it_is_now(self, config: WorkerConfig) -> WorkerConfig:
         """With its env files read and variables replaced. Raises ConfigError, SpawnFailed."""
@@ -125,11 +133,18 @@ class Starter:
         """Look at a life that runs from outside, as its configuration says."""
         self._watching.begin(unit, life, config, self._command)
 
+    def watch_anew(self, unit: Unit, life: Life) -> None:
+        """Its configuration says otherwise now how a life that runs is looked at from outside."""
+        self._watching.end(life)
+        life.progress = None
+        if life.config is not None:
+            self.watch(unit, life, life.config)
+
     async def watch_again(self, unit: Unit, life: Life) -> None:
         """Look at a life that was started before us."""
         config = unit.config
         try:
-            config = await self.as_it_is_now(config)
+            config = await self._present(unit, life)
         except (ConfigError, SpawnFailed, OSError) as error:
             text = f"what is looked at from outside may be incomplete: {error}"
             self._tell(life, " ".join(text.split()), Kind.DAEMON)

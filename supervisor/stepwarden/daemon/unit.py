@@ -18,7 +18,9 @@ class Unit:
     """A worker of the configuration.
 
     `dismissed`: processes of an attached one that hung and that we could not end; they are not let
-    into its next life, until the operator says otherwise.
+    into its next life, until the operator says otherwise. `removed`: the configuration does not
+    name it any more; it is forgotten when its tree is gone. `after`: whose endings its start waits
+    for, each with the number of the life that is ended.
     """
 
     config: WorkerConfig
@@ -28,8 +30,17 @@ class Unit:
     wake: Deadline = field(default_factory=Deadline.never)
     dirty: bool = True
     dismissed: frozenset[ProcessId] = frozenset()
+    removed: bool = False
+    after: tuple[tuple[Unit, int], ...] = ()
 
     @property
     def policy(self) -> WorkerPolicy:
         """What judges it."""
         return self.config.policy
+
+    @property
+    def running_config(self) -> WorkerConfig:
+        """What its present life was started with, where that is known; what its next life gets."""
+        if self.life is not None and self.life.config is not None:
+            return self.life.config
+        return self.config

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
@@ -18,7 +19,7 @@ from stepwarden_proto.v1 import supervisor_pb2_grpc as rpc
 
 from stepwarden import __version__
 from stepwarden.clock import Clock
-from stepwarden.core.deadline import Deadline
+from stepwarden.core.deadline import Deadline, earliest
 from stepwarden.core.event import Kind
 from stepwarden.edge.admin_health import health_handlers
 from stepwarden.edge.admin_reflection import enable_reflection
@@ -37,6 +38,12 @@ from stepwarden.edge.operator_commands import (
     outcome,
 )
 from stepwarden.edge.output_tail import last_lines
+from stepwarden.edge.reload_views import (
+    ConfigView,
+    ReloadOutcome,
+    config_message,
+    reload_message,
+)
 from stepwarden.edge.views import (
     EventFilter,
     Explanation,
@@ -48,11 +55,15 @@ from stepwarden.edge.views import (
 from stepwarden.edge.worker_pages import ListChangedError, page_of
 from stepwarden.errors import ExitCode, StepwardenError
 from stepwarden.naming import unknown
+from stepwarden.waiting import wait
 
 DEFAULT_PAST_EVENTS = 1000
 MAX_PAST_EVENTS = 100_000
 OUTPUT_SECONDS = 1.0
 """A worker is shown without its output where its files cannot be read within this."""
+
+LOOK_SECONDS = 0.5
+"""Whoever waits for a reload looks this often too: events may come faster than they are read."""
 
 MAX_WAIT_SECONDS = 86_400.0
 """A longer wait for a command is cut to this."""
@@ -92,6 +103,15 @@ class AdminBackend(Protocol):
 
     def recent(self, limit: int, wanted: EventFilter) -> Sequence[RecordedEvent]:
         """The newest events that are `wanted`, oldest first. Runs in a thread."""
+
+    async def reload(self, dry_run: bool) -> ReloadOutcome:
+        """Load the daemon's own file again, or say what that would do. Never raises for it."""
+
+    def configuration(self) -> ConfigView:
+        """The file in force."""
+
+    def unsettled(self, outcome: ReloadOutcome) -> list[str]:
+        """Workers that a reload starts, restarts or removes, and that are not so far yet."""
 
     def loop_age(self) -> float:
         """Seconds since the verdict loop last turned."""
@@ -165,6 +185,7 @@ class _Service(rpc.SupervisorServiceServicer):
         answer.loop_age_seconds = self._backend.loop_age()
         answer.trouble = self._backend.trouble()
         answer.runner_note = self._backend.runner_note()
+        answer.configuration.CopyFrom(config_message(self._backend.configuration()))
         return answer
 
     async def GetWorker(self, request: Any, context: Context) -> Any:
@@ -221,6 +242,28 @@ class _Service(rpc.SupervisorServiceServicer):
             hard_cap_seconds=told.hard_cap,
             arithmetic=told.arithmetic,
         )
+
+    async def Reload(self, request: Any, _context: Context) -> Any:
+        with self.hub.subscribe("") as subscription:
+            outcome = await self._backend.reload(request.dry_run)
+            if outcome.applied and request.HasField("wait_seconds"):
+                await self._settle(outcome, subscription, request.wait_seconds)
+        waited = outcome.applied and request.HasField("wait_seconds")
+        return reload_message(outcome, self._backend.unsettled(outcome) if waited else [])
+
+    async def _settle(
+        self, outcome: ReloadOutcome, subscription: Subscription, seconds: float
+    ) -> None:
+        limit = min(max(0.0, seconds), MAX_WAIT_SECONDS)
+        deadline = Deadline.after(self._clock.monotonic(), limit)
+        while self._backend.unsettled(outcome):
+            now = self._clock.monotonic()
+            if deadline.passed(now):
+                return
+            look = earliest(deadline, Deadline.after(now, LOOK_SECONDS))
+            with suppress(TimeoutError):
+                if await wait(subscription.next(), look, self._clock) is None:
+                    return
 
     async def _find(self, name: str, context: Context) -> WorkerView:
         view = self._backend.worker(name)

@@ -76,6 +76,20 @@ class BoundServers:
         for bound in self._bound:
             await self._serve(bound)
 
+    async def add(self, targets: Sequence[Target]) -> None:
+        """Serve further addresses, all of them or none. Raises what `listen` raises."""
+        new: list[_Bound] = []
+        try:
+            for target in targets:
+                new.append(await self._listen(target))
+                await new[-1].server.start()
+        except BaseException:
+            for bound in new:
+                await bound.server.stop(0.0)
+                bound.listening.close()
+            raise
+        self._bound += new
+
     async def stop(self, grace: float) -> None:
         """Give calls under way `grace` seconds, stop, and take the sockets away."""
         self._serving = False

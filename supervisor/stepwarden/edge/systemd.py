@@ -63,6 +63,10 @@ class Notifier:
         """The daemon serves."""
         return self._send("READY=1")
 
+    def reloading(self, now: float) -> bool:
+        """The configuration is being loaded again, since `now`; `ready` says that it is over."""
+        return self._send(f"RELOADING=1\nMONOTONIC_USEC={max(0, round(now * 1_000_000))}")
+
     def status(self, text: str) -> bool:
         """One line for `systemctl status`; more lines are joined."""
         return self._send("STATUS=" + " ".join(text.split())[:MAX_STATUS])

@@ -63,6 +63,8 @@ class WorkerView:
     `last_death` says why it died last, in whatever state it is now. `runner`, `unit` and `cgroup`
     say how its present life is run. `held`: what its start waits for. `probe`: the newest answer of
     its ready probe, until it is ready. `output_directory`: where captured output lies.
+    `restart_needed`: what its process does not have as the file says. `removed`: the file does not
+    name it any more.
     """
 
     name: str
@@ -93,6 +95,8 @@ class WorkerView:
     held: str = ""
     probe: str = ""
     output_directory: Path | None = None
+    restart_needed: str = ""
+    removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +221,8 @@ def worker_message(
         held=_cut(view.held) if trimmed else view.held,
         probe=_cut(view.probe) if trimmed else view.probe,
         output=output,
+        restart_needed=view.restart_needed,
+        removed=view.removed,
     )
 
 
