@@ -121,6 +121,23 @@ def test_o_sysd_3_the_watchdog_finds_a_loop_that_blocks(box: DaemonBox) -> None:
         assert box.processes() == processes
 
 
+def test_systemctl_reload_tells_what_came_of_it(box: DaemonBox) -> None:
+    """A good file holds at once, a bad one fails the command and changes nothing."""
+    with box.serving(SLOW):
+        daemon = box.main_pid()
+        box.configure(
+            SLOW + '  more: {backend: cpu, agent: none, command: [/bin/sleep, "100002"]}\n'
+        )
+        box.run("systemctl", "reload", UNIT)
+        assert set(box.workers()) == {"slow", "more"}
+        pid = box.healthy("more")["more"]
+        box.configure("workers: {slow: {backend: cpu, comand: [/bin/true]}}\n")
+        assert box.run("systemctl", "reload", UNIT, check=False).returncode != 0
+        assert box.healthy("more") == {"more": pid}
+        assert box.active()
+        assert box.main_pid() == daemon
+
+
 def test_workers_that_are_spawned_in_the_sandbox_are_told_of(box: DaemonBox) -> None:
     (box.share / "affinity.py").write_text(AFFINITY, encoding="utf-8")
     said = box.share / "affinity"
