@@ -19,6 +19,7 @@ import health_load
 import judge
 import lateness
 import leaks
+import reload
 import results
 import scrape
 import startup
@@ -32,6 +33,7 @@ BENCHMARKS = (
     lateness,
     daemon_cost,
     health_load,
+    reload,
     leaks,
     scrape,
 )

@@ -255,3 +255,38 @@ def test_sighup_reloads(crew: Reloaded) -> None:
     crew.wait_outcomes(1)
     crew.wait_state("w4", "HEALTHY")
     assert "SIGHUP" in crew.outcomes()[-1].sentence
+
+
+def test_a_daemon_that_starts_with_another_file_restarts_nobody_and_says_who_needs_it(
+    crew: Reloaded,
+) -> None:
+    before = crew.pids()
+    crew.kill()
+    crew.rewrite({"w2": shell("exec sleep 601")})
+    crew.start()
+    seen = crew.wait_state("w2", "HEALTHY")
+    assert seen.pid == before["w2"]
+    wait_for(lambda: crew.status()["w2"].restart_needed == "shell")
+    assert [w.restart_needed for w in crew.status().values()] == ["", "shell", ""]
+    answer = crew.reload()
+    assert [(c.subject, c.effect) for c in answer.changes] == [("worker w2", "restarted")]
+    crew.ready()
+    after = crew.pids()
+    assert {name for name in after if after[name] != before[name]} == {"w2"}
+
+
+def test_a_renamed_worker_starts_when_its_former_self_is_gone(crew: Reloaded) -> None:
+    """It may need the same port or GPU."""
+    slow = "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.05; done"
+    crew.rewrite({"w3": shell(slow)})
+    crew.reload()
+    crew.ready()
+    crew.rewrite({"w3": None, "w5": shell("exec sleep 600")})
+    crew.reload(wait=None)
+    held = crew.wait_status("w5", lambda w: bool(w.held), "held")
+    assert "w3" in held.held
+    crew.wait_state("w5", "HEALTHY")
+    events = crew.events()
+    gone = next(e.id for e in events if (e.worker, e.to_state) == ("w3", "STOPPED"))
+    started = next(e.id for e in events if (e.worker, e.kind) == ("w5", "started"))
+    assert gone < started

@@ -24,11 +24,16 @@ class Reloaded(Crew):
     """`sections` are the workers of the file as it was written last."""
 
     def __init__(
-        self, workers: Mapping[str, Section], *, supervisor: str = QUIET, **top: Any
+        self,
+        workers: Mapping[str, Section],
+        *,
+        supervisor: str = QUIET,
+        env: Mapping[str, str] | None = None,
+        **top: Any,
     ) -> None:
         self.top = top
         self.sections = dict(workers)
-        super().__init__(workers, supervisor=supervisor, **top)
+        super().__init__(workers, supervisor=supervisor, env=env, **top)
 
     def rewrite(self, workers: Mapping[str, Section | None], **top: Any) -> None:
         """Put these workers over those of the file; None: not in it any more."""

@@ -8,14 +8,17 @@ something else is taken at the next start, as it is without a reload.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 
 from stepwarden.config.effective import effective_group, effective_supervisor
 from stepwarden.config.effective_worker import effective_worker
 from stepwarden.config.settings import Config, WorkerConfig
+from stepwarden.core.policy import WorkerPolicy
 
 PROCESS_KEYS = frozenset(
     {
@@ -126,6 +129,37 @@ def needs_restart(running: WorkerConfig, wanted: WorkerConfig) -> tuple[str, ...
     changes = worker_changes(running, wanted)
     keys = (change.key for change in changes if change.effect is Effect.RESTART)
     return tuple(dict.fromkeys(_section(key) for key in keys))
+
+
+def process_marks(worker: WorkerConfig) -> str:
+    """What a process is started with, key by key, as digests: to be noted with its life.
+
+    Only what is not as shipped, so that a key of a later version makes no difference.
+    """
+    return " ".join(f"{key}={mark}" for key, mark in _marks(worker).items())
+
+
+def differing_marks(noted: str, wanted: str) -> tuple[str, ...]:
+    """As `needs_restart`, by the `process_marks` of both."""
+    if noted == wanted:
+        return ()
+    had, wants = (dict(m.split("=", 1) for m in t.split() if "=" in m) for t in (noted, wanted))
+    return tuple(key for key in sorted(had.keys() | wants.keys()) if had.get(key) != wants.get(key))
+
+
+def _marks(worker: WorkerConfig) -> dict[str, str]:
+    shipped = dict(_flat(effective_worker(_PLAIN, False)))
+    sections: dict[str, dict[str, Any]] = {}
+    for key, value in _flat(effective_worker(worker, False)):
+        if effect_of(key) is Effect.RESTART and (key not in shipped or shipped[key] != value):
+            sections.setdefault(_section(key), {})[key] = value
+    return {
+        section: sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+        for section, values in sorted(sections.items())
+    }
+
+
+_PLAIN = WorkerConfig("", WorkerPolicy(""), shell="")
 
 
 def effect_of(key: str) -> Effect:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from stepwarden.clock import Clock
 from stepwarden.config import WorkerConfig
+from stepwarden.config.difference import differing_marks, process_marks
 from stepwarden.core.clocks import Cause
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import Exit, ProcessId
@@ -130,6 +131,8 @@ class Adoption:
         except SpawnFailed as error:
             self._note(Event(Kind.DAEMON, str(error), name, str(life.incarnation)))
         self._actor.adopt(unit, life, record)
+        if record.marks:
+            life.outdated = differing_marks(record.marks, process_marks(unit.config))
 
     def tell(self, unit: Unit) -> None:
         """Say which process goes on, of a worker that has been adopted."""
@@ -157,7 +160,7 @@ def _life_of(record: LifeRecord) -> Life:
     )
     life.runner = record.runner or SPAWN
     life.unit, life.cgroup = record.unit, record.cgroup
-    life.launching = True
+    life.launching, life.marks = True, record.marks
     if record.pid:
         life.main = ProcessId(record.pid, record.start_ticks)
     elif record.runner == ATTACH:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stepwarden.clock import Clock
@@ -17,10 +17,10 @@ from stepwarden.daemon.holding import Holds
 from stepwarden.daemon.keeping import Keeper
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.loop import VerdictLoop
-from stepwarden.daemon.plan import outdated
+from stepwarden.daemon.plan import Plan
 from stepwarden.daemon.runners import ATTACH
 from stepwarden.daemon.unit import Unit
-from stepwarden.edge.reload_views import Effect, ReloadChange
+from stepwarden.edge.reload_views import Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,16 @@ class Applier:
         self._units = parts.units
         self._numbers: dict[str, int] = {}
 
-    def apply(self, new: Config, changes: Iterable[ReloadChange]) -> None:
-        """Make `new` hold. `changes`: what is to happen to whom, as planned. Does not wait."""
-        effects = {change.worker: change.effect for change in changes if change.worker}
+    def apply(self, new: Config, planned: Plan) -> None:
+        """Make `new` hold, as planned just now. Does not wait."""
+        effects = {change.worker: change.effect for change in planned.changes if change.worker}
         now = self._parts.clock.monotonic()
         policies = list(new.groups.values())
         self._parts.groups.regroup(policies)
         self._parts.holds.regroup(policies)
         leaving = [unit for name, unit in self._units.items() if name not in new.workers]
-        fresh = [self._renamed(worker, now) for worker in new.workers.values()]
+        lacking = planned.outdated
+        fresh = [self._configured(worker, lacking, now) for worker in new.workers.values()]
         self._units.clear()
         self._units.update((unit.config.name, unit) for unit in (*fresh, *leaving))
         ending = self._end(leaving, effects, now)
@@ -75,18 +76,24 @@ class Applier:
         self._parts.keeper.forget_gone(state.name)
         self._parts.note(Event(Kind.DAEMON, "removed: nothing of it is left", state.name))
 
-    def _renamed(self, worker: WorkerConfig, now: float) -> Unit:
+    def _configured(
+        self, worker: WorkerConfig, lacking: Mapping[str, tuple[str, ...]], now: float
+    ) -> Unit:
         """The unit that has this configuration from now on."""
         unit = self._units.get(worker.name)
         if unit is None:
             return Unit(worker, self._first_state(worker.name, now))
-        if unit.life is not None:
-            unit.life.outdated = outdated(unit, worker)
         before, unit.config = unit.policy, worker
+        if worker.name not in lacking:
+            return unit
         unit.state = reconfigured.judged_anew(unit.state, before, worker.policy, now)
-        if unit.life is not None and unit.life.config is not None:
-            self._adjust(unit, unit.life, unit.life.config)
-        unit.dirty = True
+        life = unit.life
+        if life is not None:
+            life.outdated = lacking[worker.name]
+            if life.config is not None:
+                self._adjust(unit, life, life.config)
+        # Who is late may be late no more; all others are looked at within a second anyway.
+        unit.dirty = unit.dirty or bool(unit.state.suspicions)
         return unit
 
     def _first_state(self, name: str, now: float) -> WorkerState:
@@ -163,7 +170,9 @@ class Applier:
             if effect is Effect.ADDED:
                 self._take(unit, self._addition(unit, now), now)
             elif effect is Effect.ADJUSTED and unit.policy.autostart:
-                self._take(unit, reconfigured.let_start(unit.state, now), now)
+                started = reconfigured.let_start(unit.state, now)
+                if started.events:
+                    self._take(unit, started, now)
 
     def _addition(self, unit: Unit, now: float) -> Outcome:
         unit.removed = False

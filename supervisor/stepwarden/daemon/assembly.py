@@ -34,6 +34,7 @@ from stepwarden.daemon.logs import make_logger, make_writer
 from stepwarden.daemon.loop import VerdictLoop
 from stepwarden.daemon.meter import Meter
 from stepwarden.daemon.nobodys import Nobodys
+from stepwarden.daemon.plan import Plan
 from stepwarden.daemon.reloading import Hooks, Reloader
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.runners import ATTACH, SPAWN, SYSTEMD, UNIT, Runners
@@ -57,7 +58,6 @@ from stepwarden.edge.metrics_page import MetricsPage
 from stepwarden.edge.metrics_server import MetricsServer
 from stepwarden.edge.page_home import make_page_home, note_page_home
 from stepwarden.edge.reaper import Reaper
-from stepwarden.edge.reload_views import ReloadChange
 from stepwarden.edge.short_command import short_runner
 from stepwarden.edge.snapshots import Snapshots
 from stepwarden.edge.state_store import StateStore
@@ -243,14 +243,14 @@ class Machine:
             await agents.sockets.add(missing)
             self.sockets.add(missing)
 
-        def apply(new: Config, changes: Sequence[ReloadChange]) -> None:
+        def apply(new: Config, planned: Plan) -> None:
             old, settings = reloader.config.supervisor, new.supervisor
             form, level, file = settings.log_format, settings.log_level, settings.log_file
             if (form, level) != (old.log_format, old.log_level):
                 log = make_logger(form, level, reports.log_writer, self._clock, file)
                 reports.reporter.use_log(log)
             reports.reporter.judge_ready_by(settings.health_ready)
-            self.applier.apply(new, changes)
+            self.applier.apply(new, planned)
             self.tasks.start(self.following.follow(new))
             reports.reporter.changed()
 

@@ -60,9 +60,9 @@ class Life:
     `held`: why it is not started yet; `shut`: why it will not be; `began_at`: when it was, where
     that was later than its life began. `launching`: what follows in its start cannot be taken back.
     `adopted`: an earlier daemon started it, so it is no child of ours. `config`: with variables and
-    env files as they were at its start; None where that is not known. `outdated`: the keys that its
-    process does not have as the file has them now; () for none. `log`: what watches over its
-    log process. Of an attached one:
+    env files as they were at its start; None where that is not known. `marks`: the
+    same, as it is noted. `outdated`: the keys that its process does not have as the file has them
+    now; () for none. `log`: what watches over its log process. Of an attached one:
     `arrived`: somebody came; `dismissed`: who may not, by pid and start time in its own namespace.
     `refused`: ranks whose page is not believed, already told of. `watched`: every process that was
     ever one of its ranks, whose end is heard of.
@@ -100,6 +100,7 @@ class Life:
     watchers: list[Watcher] = field(default_factory=list)
     log: Watcher | None = None
     config: WorkerConfig | None = None
+    marks: str = ""
     outdated: tuple[str, ...] = ()
 
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from stepwarden.config import Config, WorkerConfig
-from stepwarden.config.difference import Changes, Difference, KeyChange, needs_restart
+from stepwarden.config.difference import (
+    Changes,
+    Difference,
+    KeyChange,
+    differing_marks,
+    needs_restart,
+)
 from stepwarden.config.difference import Effect as When
 from stepwarden.core.lifecycle import ENDING, LIVE
 from stepwarden.core.sentences import seconds
@@ -19,25 +26,41 @@ NOW, ASK = "now", "ask"
 SHOWN_KEYS = 6
 
 
-def outdated(unit: Unit, wanted: WorkerConfig) -> tuple[str, ...]:
-    """What the process of a worker does not have as it is wanted; () for all, or no process."""
-    if unit.life is None or unit.state.lifecycle not in LIVE:
-        return ()
-    return needs_restart(unit.running_config, wanted)
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A configuration that can be used, and what its workers would be started with now.
+
+    `marks` by worker (`config.difference.process_marks`): worked out beforehand, beside the loop.
+    """
+
+    config: Config
+    differs: Difference
+    marks: Mapping[str, str]
 
 
-def plan(differs: Difference, new: Config, units: Mapping[str, Unit]) -> tuple[ReloadChange, ...]:
-    """Everything that applying `new` does. Nothing here changes anything."""
-    return tuple(_plan(differs, new, units))
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done. `outdated`: of each known worker that is touched, what it lacks."""
+
+    changes: tuple[ReloadChange, ...] = ()
+    outdated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def _plan(differs: Difference, new: Config, units: Mapping[str, Unit]) -> Iterator[ReloadChange]:
+def plan(wanted: Wanted, units: Mapping[str, Unit]) -> Plan:
+    """Everything that applying it does. Nothing here changes anything."""
+    lacking: dict[str, tuple[str, ...]] = {}
+    return Plan(tuple(_plan(wanted, units, lacking)), lacking)
+
+
+def _plan(
+    wanted: Wanted, units: Mapping[str, Unit], lacking: dict[str, tuple[str, ...]]
+) -> Iterator[ReloadChange]:
+    differs, new = wanted.differs, wanted.config
     if differs.settings:
         text = _list(differs.settings)
         yield ReloadChange("", "supervisor", Effect.ADJUSTED, text, _keys(differs.settings))
     for name, changes in differs.groups.items():
-        text = _list(changes)
-        yield ReloadChange("", f"group {name}", Effect.ADJUSTED, text, _keys(changes))
+        yield ReloadChange("", f"group {name}", Effect.ADJUSTED, _list(changes), _keys(changes))
     for name in differs.removed:
         if name in units:
             yield _worker(name, Effect.REMOVED, _of_removed(units[name]))
@@ -45,19 +68,30 @@ def _plan(differs: Difference, new: Config, units: Mapping[str, Unit]) -> Iterat
         if name in differs.added:
             yield _worker(name, Effect.ADDED, _of_added(worker, units.get(name)))
         elif name in units:
-            yield from _of_known(units[name], worker, differs.changed.get(name, ()), new)
+            changes, unit = differs.changed.get(name, ()), units[name]
+            # One that waits for a restart since an earlier reload may be as it was in the file.
+            if changes or (unit.life is not None and unit.life.outdated):
+                lacking[name] = _lacks(unit, worker, wanted.marks[name])
+                restart = new.supervisor.reload_restart
+                yield from _of_known(unit, changes, lacking[name], restart)
+
+
+def _lacks(unit: Unit, worker: WorkerConfig, marks: str) -> tuple[str, ...]:
+    """What the process of a worker does not have as it is wanted; () for all, or no process."""
+    if unit.life is None or unit.state.lifecycle not in LIVE:
+        return ()
+    if unit.life.marks:
+        return differing_marks(unit.life.marks, marks)
+    return needs_restart(unit.running_config, worker)
 
 
 def _of_known(
-    unit: Unit, wanted: WorkerConfig, changes: Changes, new: Config
+    unit: Unit, changes: Changes, keys: tuple[str, ...], restart: str
 ) -> Iterator[ReloadChange]:
-    keys = outdated(unit, wanted)
-    # Of a worker that waits for a restart since an earlier reload nothing may be different now.
-    pending = unit.life is not None and bool(unit.life.outdated)
-    if not changes and not (keys and pending):
+    if not changes and not keys:
         return
-    name, told = wanted.name, _keys(changes) or keys
-    if keys and restarts_at_once(unit, new.supervisor.reload_restart):
+    name, told = unit.config.name, _keys(changes) or keys
+    if keys and restarts_at_once(unit, restart):
         text = f"restarted, for another {_and(keys)}{_besides(changes)}"
         yield _worker(name, Effect.RESTARTED, text, told)
     elif keys:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from stepwarden.clock import Clock
 from stepwarden.config import Config, ConfigError, load
-from stepwarden.config.difference import Difference, difference
+from stepwarden.config.difference import difference, process_marks
 from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Event, Kind
-from stepwarden.daemon.plan import plan
+from stepwarden.daemon.plan import Plan, Wanted, plan
 from stepwarden.daemon.sockets import other_users
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.aside import Aside
@@ -51,11 +51,15 @@ class ReloadCounts:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A file that can be used, what is different in it, and as which other users workers run."""
+    """What a file wants that can be used, and as which other users its workers run."""
 
-    config: Config
-    differs: Difference
+    wanted: Wanted
     users: tuple[int, ...]
+
+    @property
+    def config(self) -> Config:
+        """The configuration itself."""
+        return self.wanted.config
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class Hooks:
     closed: Callable[[], str]
     objection: Callable[[Config], str]
     bind: Callable[[Sequence[int]], Awaitable[None]]
-    apply: Callable[[Config, Sequence[ReloadChange]], None]
+    apply: Callable[[Config, Plan], None]
     begins: Callable[[], object]
     ended: Callable[[], object]
     read: Callable[[str], None]
@@ -137,12 +141,14 @@ class Reloader:
             # Nothing is awaited from here on.
             changes = self._apply(loaded)
         except ConfigError as error:
-            return self._failed(triggers, [str(problem) for problem in error.problems])
+            return await self._failed(triggers, [str(problem) for problem in error.problems])
         except (StepwardenError, OSError) as error:
-            return self._failed(triggers, [str(error)])
+            return await self._failed(triggers, [str(error)])
         except Exception as error:  # a fault of ours must not end reloading for ever
-            return self._failed(triggers, [f"a fault of ours: {type(error).__name__}: {error}"])
-        return self._succeeded(triggers, loaded.config, changes)
+            return await self._failed(
+                triggers, [f"a fault of ours: {type(error).__name__}: {error}"]
+            )
+        return await self._succeeded(triggers, loaded.config, changes)
 
     async def _dry_run(self) -> ReloadOutcome:
         try:
@@ -153,7 +159,7 @@ class Reloader:
         except (StepwardenError, OSError) as error:
             problems = [str(error)]
         else:
-            changes = plan(loaded.differs, loaded.config, self._hooks.units)
+            changes = plan(loaded.wanted, self._hooks.units).changes
             sentence = f"dry run: {summary(changes)}; nothing is done"
             return ReloadOutcome(False, changes, (), sentence, _warnings(loaded.config))
         return _refused(problems, "dry run: the file cannot be used")
@@ -174,7 +180,8 @@ class Reloader:
         """In a thread."""
         config = load(self._path)
         users = tuple(other_users(config.workers.values(), self._hooks.clock))
-        return Loaded(config, difference(self.config, config), users)
+        marks = {name: process_marks(worker) for name, worker in config.workers.items()}
+        return Loaded(Wanted(config, difference(self.config, config), marks), users)
 
     def _has_read(self, identity: str) -> None:
         self._hooks.read(identity)
@@ -183,8 +190,8 @@ class Reloader:
         """Raises StepwardenError where the file is good and cannot be applied here and now."""
         if closed := self._hooks.closed():
             raise StepwardenError(f"the supervisor is {closed}")
-        if loaded.differs.refused:
-            keys = ", ".join(f"supervisor.{change.key}" for change in loaded.differs.refused)
+        if refused := loaded.wanted.differs.refused:
+            keys = ", ".join(f"supervisor.{change.key}" for change in refused)
             raise StepwardenError(f"needs a restart of the daemon: {keys}")
         if objection := self._hooks.objection(loaded.config):
             raise StepwardenError(objection)
@@ -195,13 +202,13 @@ class Reloader:
         self._object(loaded)  # the daemon may have been told to end meanwhile
 
     def _apply(self, loaded: Loaded) -> tuple[ReloadChange, ...]:
-        changes = plan(loaded.differs, loaded.config, self._hooks.units)
-        if changes:
-            self._hooks.apply(loaded.config, changes)
+        planned = plan(loaded.wanted, self._hooks.units)
+        if planned.changes:
+            self._hooks.apply(loaded.config, planned)
         self.config = loaded.config
-        return changes
+        return planned.changes
 
-    def _succeeded(
+    async def _succeeded(
         self, triggers: list[str], config: Config, changes: tuple[ReloadChange, ...]
     ) -> ReloadOutcome:
         self._loaded_at, self._failed_at, self._failure = self._wall(), "", ""
@@ -211,22 +218,24 @@ class Reloader:
         text = f"configuration reloaded: {summary(changes)}"
         # A touched file is nothing to tell of; an operator who asked is answered.
         if changes or any(trigger != BY_WATCH for trigger in triggers):
-            self._tell(Kind.RELOADED, f"{text} ({_all(triggers)})", changes)
+            await self._tell(Kind.RELOADED, f"{text} ({_all(triggers)})", changes)
         return ReloadOutcome(True, changes, (), text, _warnings(config))
 
-    def _failed(self, triggers: list[str], problems: list[str]) -> ReloadOutcome:
+    async def _failed(self, triggers: list[str], problems: list[str]) -> ReloadOutcome:
         self.counts.failed += 1
         self.counts.last_failed = True
         self._failed_at, self._failure = self._wall(), _first(problems)
         text = "reload failed, the old configuration stays whole"
-        self._tell(Kind.RELOAD_FAILED, f"{text}: {self._failure} ({_all(triggers)})")
+        await self._tell(Kind.RELOAD_FAILED, f"{text}: {self._failure} ({_all(triggers)})")
         return _refused(problems, text)
 
-    def _tell(self, kind: Kind, text: str, changes: Sequence[ReloadChange] = ()) -> None:
+    async def _tell(self, kind: Kind, text: str, changes: Sequence[ReloadChange] = ()) -> None:
+        """One event for the whole and one for each worker, with room for beats in between."""
         counted = {effect.value: _count(changes, effect) for effect in Effect if changes}
         self._hooks.note(Event(kind, text, data=counted))
         for change in changes:
             if change.worker:
+                await asyncio.sleep(0)
                 self._hooks.note(Event(kind, change.sentence, change.worker))
 
     def _wall(self) -> str:

@@ -12,6 +12,7 @@ from stepwarden_proto import page
 
 from stepwarden.clock import Clock
 from stepwarden.config import ConfigError, WorkerConfig
+from stepwarden.config.difference import process_marks
 from stepwarden.config.expand import at_start
 from stepwarden.config.settings import ReleaseGate as GateSettings
 from stepwarden.config.settings import ShortCommand
@@ -98,6 +99,7 @@ class Starter:
             if await self._going_down():
                 raise SpawnFailed("the host is going down; nothing is started any more")
             config = life.config = await self._present(unit, life)
+            life.marks = process_marks(config)
             runner = self._runners.by_kind(life.runner)
             waited |= await self._before(config, life, unit)
             if not life.shut:
@@ -322,4 +324,5 @@ def record_of(life: Life) -> LifeRecord:
         process.start_ticks,
         life.cgroup,
         life.unit,
+        life.marks,
     )

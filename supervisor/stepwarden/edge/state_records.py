@@ -15,7 +15,8 @@ class LifeRecord:
 
     `incarnation` is the name of the life, unique for ever. `runner`: "spawn", "systemd", "unit" or
     "attach". `token` is the secret of its agents. `spawned_at` is on the monotonic clock of the
-    boot `boot_id`. `pid` 0: not known yet; `cgroup`, `unit` "": it has none.
+    boot `boot_id`. `pid` 0: not known yet; `cgroup`, `unit` "": it has none. `marks`: what it was
+    started with, as `config.difference` notes it; "" where that is not known.
     """
 
     worker: str
@@ -29,6 +30,7 @@ class LifeRecord:
     start_ticks: int = 0
     cgroup: str = ""
     unit: str = ""
+    marks: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,83 @@
+"""How long a reload of 200 workers takes, and how long beats wait meanwhile.
+
+199 workers with a process each, and one whose ten ranks beat ten times a second and time each
+answer. A default that all inherit is changed again and again (each reload adjusts 200 workers);
+then 20 workers get another command (they restart). The reload is timed as its caller sees it: the
+file read, checked, compared and applied. A shared machine lets answers wait for its own reasons:
+what counts is how much longer the slowest waits than the slowest of a time without reloads.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from results import Result, median, ratio
+from servers import HERE, daemon, stub, until
+from stepwarden_proto.v1 import supervisor_pb2 as pb
+
+TOPIC = "reload of 200 workers"
+WORKERS, ROUNDS, RESTARTED = 200, 15, 20
+QUIET_SECONDS = 10.0
+
+
+def measure(scratch: Path) -> list[Result]:
+    beats = scratch / "beats"
+    with daemon(scratch, _body(beats, 30)):
+        admin = stub(scratch)
+        until(lambda: _healthy(admin) == WORKERS, 120, "workers not HEALTHY")
+        time.sleep(QUIET_SECONDS)
+        times, spans = [], []
+        for number in range(ROUNDS):
+            times.append(_reload(scratch, admin, _body(beats, 31 + number), spans))
+        restarts = _reload(scratch, admin, _body(beats, 31 + number, changed=RESTARTED), spans)
+        time.sleep(1.5)
+        delays = [tuple(map(float, line.split())) for line in beats.read_text().splitlines()]
+    during = [
+        took
+        for sent, took in delays
+        if any(begin - 0.2 <= sent <= end + 1.0 for begin, end in spans)
+    ]
+    first = min(begin for begin, _ in spans)
+    quiet = [took for sent, took in delays if first - QUIET_SECONDS <= sent < first - 0.2]
+    slowest, usual = 1e3 * max(during), 1e3 * max(quiet)
+    return [
+        ratio(TOPIC, f"200 adjusted, worst of {ROUNDS}", max(times), 1.0, "s"),
+        Result(TOPIC, "200 adjusted, median", f"{median(times):.3f} s"),
+        ratio(TOPIC, f"{RESTARTED} with another command", restarts, 1.0, "s"),
+        Result(TOPIC, f"slowest answer of {len(during)} beats meanwhile", f"{slowest:.0f} ms"),
+        Result(TOPIC, f"slowest answer of {len(quiet)} beats before", f"{usual:.0f} ms"),
+        ratio(TOPIC, "slowest answer, beyond that before", max(0.0, slowest - usual), 100, "ms"),
+    ]
+
+
+def _body(beats: Path, window: int, changed: int = 0) -> str:
+    """`window`: of all; `changed`: so many workers have another command."""
+    lines = [
+        f"  reload: {{watch: false}}\ndefaults: {{retry: {{window: {window}s}}}}\nworkers:",
+        f'  beats: {{command: ["{sys.executable}", "{HERE}/answered_beats.py", "{beats}"]}}',
+    ]
+    for number in range(WORKERS - 1):
+        seconds = 3600 + (number < changed)
+        lines.append(f"  w{number}: {{agent: none, command: [sleep, '{seconds}']}}")
+    return "\n".join(lines) + "\n"
+
+
+def _reload(scratch: Path, admin: object, body: str, spans: list[tuple[float, float]]) -> float:
+    file = scratch / "stepwarden.yaml"
+    head = file.read_text().split("  reload:")[0]
+    file.write_text(head + body)
+    begin = time.monotonic()
+    answer = admin.Reload(pb.ReloadRequest(), timeout=60)  # type: ignore[attr-defined]
+    end = time.monotonic()
+    assert answer.applied, answer
+    assert len(answer.changes) in (WORKERS, RESTARTED), answer
+    spans.append((begin, end))
+    time.sleep(0.3)
+    return end - begin
+
+
+def _healthy(admin: object) -> int:
+    answer = admin.ListWorkers(pb.ListWorkersRequest(), timeout=10)  # type: ignore[attr-defined]
+    return sum(worker.state == "HEALTHY" for worker in answer.workers)
