@@ -8,11 +8,13 @@ import socket as socket_module
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
 from support.crew import shell, stub
+from support.daemon import free_port
 from support.reloading import QUIET, Reloaded
 from support.waiting import wait_for
 
@@ -269,3 +271,32 @@ def test_the_service_manager_hears_of_each_reload_also_of_a_failed_one() -> None
                     assert int(at.removeprefix("MONOTONIC_USEC=")) >= now * 1e6
                     while told != "READY=1":
                         told = listener.recv(1000).decode()
+
+
+def test_metrics_count_reloads_by_their_result() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    supervisor = QUIET + f'  metrics: {{listen: "{address}"}}\n'
+
+    def shown() -> dict[str, float]:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        found = [line.rsplit(" ", 1) for line in lines if "config_" in line and line[0] != "#"]
+        return {name.removeprefix("stepwarden_config_"): float(value) for name, value in found}
+
+    def counts() -> tuple[float, ...]:
+        found = shown()
+        results = (
+            found.get(f'reloads_total{{result="{word}"}}', 0) for word in ("applied", "failed")
+        )
+        return (*results, found["last_reload_successful"])
+
+    with Reloaded({"w": shell("exec sleep 600")}, supervisor=supervisor) as crew:
+        crew.ready()
+        assert counts() == (0, 0, 1)
+        text = crew.config.read_text()
+        crew.config.write_text("workers: [")
+        crew.reload()
+        wait_for(lambda: counts() == (0, 1, 0), what=lambda: str(shown()))
+        crew.config.write_text(text)
+        crew.reload()
+        wait_for(lambda: counts() == (1, 1, 1), what=lambda: str(shown()))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from stepwarden.clock import Clock
 from stepwarden.core.action import Action, Spawn
 from stepwarden.core.burying import ALL_GONE, buried
 from stepwarden.core.deadline import clamp_timeout
@@ -23,10 +22,10 @@ from stepwarden.daemon.endings import Endings
 from stepwarden.daemon.exits import Exits
 from stepwarden.daemon.families import Families
 from stepwarden.daemon.grouping import Groups
+from stepwarden.daemon.hooks import Hooks
 from stepwarden.daemon.life import Life, new_name
 from stepwarden.daemon.runners import ATTACH, SPAWN, Runners
 from stepwarden.daemon.starting import Starter, record_of
-from stepwarden.daemon.tasks import Tasks
 from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.watching import Watching
 from stepwarden.edge.agent_service import Admission
@@ -61,19 +60,17 @@ class Actor:
         endings: Endings,
         exits: Exits,
         watching: Watching,
-        tasks: Tasks,
-        clock: Clock,
-        note: Callable[[Event], None],
         page_home: Path,
+        hooks: Hooks,
     ) -> None:
         self._units = units
         self._runners = runners
         self._families = families
         self._endings = endings
         self._watching = watching
-        self._tasks = tasks
-        self._clock = clock
-        self._note = note
+        self._tasks = hooks.tasks
+        self._clock = hooks.clock
+        self._note = hooks.note
         self._page_home = page_home
         self._tokens: dict[str, tuple[Unit, Life]] = {}
         self._loop: LoopPort | None = None
@@ -86,6 +83,7 @@ class Actor:
         self._loop = loop
         self._groups = groups
         self._starter = starter
+        starter.born = self.born
 
     def take(self, unit: Unit, action: Action, now: float) -> None:
         """Begin an action; returns at once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -24,9 +24,9 @@ from stepwarden.daemon.backend import Backend
 from stepwarden.daemon.endings import Endings
 from stepwarden.daemon.exits import Exits
 from stepwarden.daemon.families import Families
-from stepwarden.daemon.file_following import FileFollowing
 from stepwarden.daemon.grouping import Groups
 from stepwarden.daemon.holding import Holds
+from stepwarden.daemon.hooks import Hooks
 from stepwarden.daemon.host_services import HostServices
 from stepwarden.daemon.keeping import Keeper
 from stepwarden.daemon.life import Life
@@ -34,8 +34,6 @@ from stepwarden.daemon.logs import make_logger, make_writer
 from stepwarden.daemon.loop import VerdictLoop
 from stepwarden.daemon.meter import Meter
 from stepwarden.daemon.nobodys import Nobodys
-from stepwarden.daemon.plan import Plan
-from stepwarden.daemon.reloading import Hooks, Reloader
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.runners import ATTACH, SPAWN, SYSTEMD, UNIT, Runners
 from stepwarden.daemon.socket_watch import SocketWatch, put_back
@@ -120,96 +118,14 @@ class Machine:
         self.store, self.tasks = reports.store, Tasks(note)
         mark = launcher_mark(settings.state_dir)
         self.launcher = Launcher(clock, mark=mark)
-        snapshots = Snapshots(clock)
-        self.snapshots = snapshots
+        self.snapshots = Snapshots(clock)
         self.host = HostServices(config, self.page_home, clock)
-        families = Families(self.units, self.store)
         self.holds = Holds(self.units, policies, self.host.unsure_of)
         self.groups = Groups(self.units, policies)
         self.keeper = Keeper(self.store)
-        exits = Exits(
-            self.units,
-            self._exit_of,
-            self.tasks.start,
-            self._poke,
-            clock,
-            self.host.going_down,
-            self._stopped_by_host,
-        )
-        self.runners = self._make_runners(config, exits.reaper, families, note)
-        self.endings = Endings(
-            families, self.runners, self.store, snapshots, clock, note, self.page_home
-        )
-        run_short = short_runner(self.launcher, exits.reaper, clock, mark)
-        watching = Watching(run_short, clock, note, self._poke, self.tasks.start)
-        self.actor = Actor(
-            self.units,
-            self.runners,
-            families,
-            self.endings,
-            exits,
-            watching,
-            self.tasks,
-            clock,
-            note,
-            self.page_home,
-        )
-        around = Surroundings(self.page_home, strip(os.environ), self.sockets.target_for)
-        self.starter = Starter(
-            self.runners,
-            self.store,
-            around,
-            self.holds,
-            watching,
-            run_short,
-            clock,
-            note,
-            self.actor.born,
-            self._poke,
-            self.host.going_down,
-        )
-        self.nobodys = Nobodys(
-            self.units, self.endings, self.keeper, self.store, self.tasks, self.starter.nobodys
-        )
-        reporter = reports.reporter
-        self.meter = Meter(self.units, self._restarts_used, lambda: reporter.trouble, clock, note)
-        self.metrics = MetricsServer(
-            targets(settings.metrics, "supervisor.metrics"),
-            MetricsPage(lambda: self.meter.snapshot, lambda: self.meter.turned_at, clock),
-            clock,
-        )
-        followers = [
-            self.keeper.follow,
-            self.actor.follow,
-            self.holds.follow,
-            self.groups.follow,
-        ]
-        self.loop = VerdictLoop(
-            self.units,
-            self.actor,
-            reports.reporter,
-            snapshots,
-            clock,
-            followers,
-            self.meter.turned if settings.metrics.addresses else None,
-        )
-        self.applier = Applier(
-            Parts(
-                self.units,
-                self.loop,
-                self.groups,
-                self.holds,
-                self.keeper,
-                clock,
-                note,
-                lambda worker: self.store.journal.incarnations.get(worker, 0),
-                self.starter.watch_anew,
-            )
-        )
-        followers.append(self.applier.follow)
-        self.groups.attach(self.loop.apply)
-        self.actor.attach(self.loop, self.starter, self.groups)
-        self.adoption = Adoption(self.actor, self.endings, self.runners, note)
+        self._make_hands(config, mark, Hooks(clock, note, self._poke, self.tasks))
+        self._make_metrics(config, reports)
+        self._make_judges(config, reports)
         self.backend = Backend(
             self.units,
             self.loop,
@@ -221,6 +137,91 @@ class Machine:
         )
         self.admin = AdminServer(self.sockets.admin, self.backend, clock, reports.health.table)
         reports.reporter.attach(self.units, self._publish)
+
+    def _make_hands(self, config: Config, mark: str, hooks: Hooks) -> None:
+        """What starts lives, ends them, and hears of their ends."""
+        clock, note, tasks = hooks.clock, hooks.note, hooks.tasks
+        families = Families(self.units, self.store)
+        exits = Exits(
+            self.units,
+            self._exit_of,
+            tasks.start,
+            self._poke,
+            clock,
+            self.host.going_down,
+            self._stopped_by_host,
+        )
+        self.runners = self._make_runners(config, exits.reaper, families, note)
+        self.endings = Endings(
+            families, self.runners, self.store, self.snapshots, clock, note, self.page_home
+        )
+        run_short = short_runner(self.launcher, exits.reaper, clock, mark)
+        watching = Watching(run_short, hooks)
+        self.actor = Actor(
+            self.units,
+            self.runners,
+            families,
+            self.endings,
+            exits,
+            watching,
+            self.page_home,
+            hooks,
+        )
+        around = Surroundings(
+            self.page_home, strip(os.environ), self.sockets.target_for, self.host.going_down
+        )
+        self.starter = Starter(
+            self.runners, self.store, around, self.holds, watching, run_short, hooks
+        )
+        self.nobodys = Nobodys(
+            self.units, self.endings, self.keeper, self.store, tasks, self.starter.nobodys
+        )
+        self.adoption = Adoption(self.actor, self.endings, self.runners, note)
+
+    def _make_metrics(self, config: Config, reports: Reports) -> None:
+        reporter, clock = reports.reporter, self._clock
+        self.meter = Meter(
+            self.units, self._restarts_used, lambda: reporter.trouble, clock, reporter.note
+        )
+        self.metrics = MetricsServer(
+            targets(config.supervisor.metrics, "supervisor.metrics"),
+            MetricsPage(lambda: self.meter.snapshot, lambda: self.meter.turned_at, clock),
+            clock,
+        )
+
+    def _make_judges(self, config: Config, reports: Reports) -> None:
+        """The loop, and what follows what comes of it."""
+        followers = [
+            self.keeper.follow,
+            self.actor.follow,
+            self.holds.follow,
+            self.groups.follow,
+        ]
+        self.loop = VerdictLoop(
+            self.units,
+            self.actor,
+            reports.reporter,
+            self.snapshots,
+            self._clock,
+            followers,
+            self.meter.turned if config.supervisor.metrics.addresses else None,
+        )
+        self.applier = Applier(
+            Parts(
+                self.units,
+                self.loop,
+                self.groups,
+                self.holds,
+                self.keeper,
+                self._clock,
+                reports.reporter.note,
+                lambda worker: self.store.journal.incarnations.get(worker, 0),
+                self.starter.watch_anew,
+            )
+        )
+        followers.append(self.applier.follow)
+        self.groups.attach(self.loop.apply)
+        self.actor.attach(self.loop, self.starter, self.groups)
 
     def watch_sockets(self, agents: AgentServer, reporter: Reporter) -> SocketWatch:
         """What makes our sockets and directories anew when somebody takes them away."""
@@ -234,44 +235,6 @@ class Machine:
         )
         reporter.ask_for_trouble(lambda: watch.trouble)
         return watch
-
-    def make_reloader(self, config: Config, agents: AgentServer, reports: Reports) -> Reloader:
-        """What loads the configuration again and makes it hold."""
-
-        async def bind(users: Sequence[int]) -> None:
-            missing = self.sockets.missing(users)
-            await agents.sockets.add(missing)
-            self.sockets.add(missing)
-
-        def apply(new: Config, planned: Plan) -> None:
-            old, settings = reloader.config.supervisor, new.supervisor
-            form, level, file = settings.log_format, settings.log_level, settings.log_file
-            if (form, level) != (old.log_format, old.log_level):
-                log = make_logger(form, level, reports.log_writer, self._clock, file)
-                reports.reporter.use_log(log)
-            reports.reporter.judge_ready_by(settings.health_ready)
-            self.applier.apply(new, planned)
-            self.tasks.start(self.following.follow(new))
-            reports.reporter.changed()
-
-        notifier, note = reports.notifier, reports.reporter.note
-        hooks = Hooks(
-            self.units,
-            self._clock,
-            note,
-            lambda: self.backend.closed,
-            self.host.objection,
-            bind,
-            apply,
-            lambda: notifier.reloading(self._clock.monotonic()),
-            notifier.ready,
-            lambda identity: self.following.noted(identity),  # noqa: PLW0108 - made below
-        )
-        reloader = Reloader(config, hooks)
-        self.following = FileFollowing(reloader.reload, self._clock, note)
-        self.backend.reloader = reloader
-        reports.reporter.ask_for_trouble(lambda: self.following.trouble)
-        return reloader
 
     def make_agent_server(self, on_refused: Callable[[Refusal], None]) -> AgentServer:
         """What takes the beats."""

@@ -31,6 +31,7 @@ from stepwarden.daemon.hangup import Hangup
 from stepwarden.daemon.late_units import take_over_late
 from stepwarden.daemon.leaving import Farewell, farewell
 from stepwarden.daemon.life import Life
+from stepwarden.daemon.reload_parts import Reloading
 from stepwarden.daemon.runners import ATTACH
 from stepwarden.daemon.sandbox_notice import tell_of_sandbox
 from stepwarden.daemon.unit import Unit
@@ -90,7 +91,7 @@ class Daemon:
         self._certificates = CertificateWatch(
             self._present_certificates, clock, self._reports.reporter.note
         )
-        self._reloader = self._machine.make_reloader(config, self._agents, self._reports)
+        self._reloading = Reloading(config, self._machine, self._agents, self._reports, clock)
         self._stop_asked = asyncio.Event()
         self._signal = 0
         self._served = self._reload_first = False
@@ -138,7 +139,7 @@ class Daemon:
 
     def _reload_asked(self) -> None:
         async def reload() -> None:
-            await self._reloader.reload("SIGHUP")
+            await self._reloading.reloader.reload("SIGHUP")
 
         if self._served:
             self._machine.tasks.start(reload())
@@ -174,7 +175,7 @@ class Daemon:
             tell_of_sandbox(machine.host, machine.runners, configs, reports.reporter.note)
         )
         self._served = True
-        await machine.following.follow(self._config)
+        await self._reloading.start()
         if self._reload_first:
             self._reload_asked()
 
@@ -249,7 +250,7 @@ class Daemon:
         await self._drain()
         reports.notifier.stopping()
         job = await machine.host.job()
-        settings = self._reloader.config.supervisor
+        settings = self._reloading.config.supervisor
         goodbye = farewell(settings.on_exit, self._signal, job, machine.host.in_service)
         ending = [unit for unit in machine.units.values() if not _left(unit, goodbye)]
         self._tell_farewell(goodbye, len(machine.units) - len(ending))
@@ -293,7 +294,7 @@ class Daemon:
             graces.append(config.stop_grace + (command.timeout if command else 0.0))
         needed = max(graces) + 2 * KILL_WAIT_SECONDS
         starting = any(unit.life is not None and _under_way(unit.life) for unit in ending)
-        return max(needed, self._reloader.config.supervisor.stop_limit) if starting else needed
+        return max(needed, self._reloading.config.supervisor.stop_limit) if starting else needed
 
     def _tell(self, text: str) -> None:
         self._reports.reporter.note(Event(Kind.DAEMON, text))
@@ -307,8 +308,7 @@ class Daemon:
         machine, reports = self._machine, self._reports
         await close_all(
             (
-                machine.following.close,
-                self._reloader.close,
+                self._reloading.close,
                 self._sockets.close,
                 self._certificates.close,
                 machine.admin.stop,

@@ -63,7 +63,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Hooks:
+class ReloadHooks:
     """What reloading needs of the daemon.
 
     `closed`: why nothing is reloaded now, "" otherwise. `objection`: why this host cannot run what
@@ -87,7 +87,7 @@ class Hooks:
 class Reloader:
     """Reloads. `config` is what is in force; `counts` what metrics show."""
 
-    def __init__(self, config: Config, hooks: Hooks) -> None:
+    def __init__(self, config: Config, hooks: ReloadHooks) -> None:
         self.config = config
         self._hooks = hooks
         self._path = Path(config.path).absolute()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from stepwarden_proto import page
 
-from stepwarden.clock import Clock
 from stepwarden.config import ConfigError, WorkerConfig
 from stepwarden.config.difference import process_marks
 from stepwarden.config.expand import at_start
@@ -22,6 +21,7 @@ from stepwarden.core.evidence import ProcessId
 from stepwarden.core.lifecycle import ENDING
 from stepwarden.core.policy import AGENT_NONE
 from stepwarden.daemon.holding import Holds
+from stepwarden.daemon.hooks import Hooks
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import ATTACH, Runner, Runners
 from stepwarden.daemon.unit import Unit
@@ -50,18 +50,20 @@ READ_SECONDS = 10.0
 class Surroundings:
     """What every life of this daemon shares: where pages lie, and the environment it begins with.
 
-    `target_for`: where the agents of this user's processes beat to.
+    `target_for`: where the agents of this user's processes beat to. `going_down`: whether the host
+    is.
     """
 
     page_home: Path
     environ: Mapping[str, str]
     target_for: Callable[[int], str]
+    going_down: Callable[[], Awaitable[bool]]
 
 
 class Starter:
     """Takes lives from their begin to a running process.
 
-    `born`: told when it runs. `poke`: makes the loop look. `going_down`: whether the host is.
+    `born`: told when it runs.
     """
 
     def __init__(
@@ -72,11 +74,7 @@ class Starter:
         holds: Holds,
         watching: Watching,
         run_short: RunShort,
-        clock: Clock,
-        note: Callable[[Event], None],
-        born: Callable[[Unit, Life, Begun], None],
-        poke: Callable[[Unit], None],
-        going_down: Callable[[], Awaitable[bool]],
+        hooks: Hooks,
     ) -> None:
         self._runners = runners
         self._store = store
@@ -84,11 +82,10 @@ class Starter:
         self._holds = holds
         self._watching = watching
         self._run_short = run_short
-        self._clock = clock
-        self._note = note
-        self._born = born
-        self._poke = poke
-        self._going_down = going_down
+        self._clock = hooks.clock
+        self._note = hooks.note
+        self._poke = hooks.poke
+        self.born: Callable[[Unit, Life, Begun], None] = _nobody
         self.nobodys: list[asyncio.Task[None]] = []
         """Lives of workers that the configuration no longer names; starts wait for their end."""
 
@@ -96,7 +93,7 @@ class Starter:
         """Start it; whatever goes wrong is in the life, as `spawn_error` or `shut`."""
         try:
             waited = await self._wait_for_turn(unit, life)
-            if await self._going_down():
+            if await self._around.going_down():
                 raise SpawnFailed("the host is going down; nothing is started any more")
             config = life.config = await self._present(unit, life)
             life.marks = process_marks(config)
@@ -237,7 +234,7 @@ class Starter:
         life.held = ""
         if waited:
             life.began_at = self._clock.monotonic()
-        if await self._going_down():
+        if await self._around.going_down():
             raise SpawnFailed("the host is going down; nothing is started any more")
         owner = await self._owner(config)
         if config.policy.agent != AGENT_NONE:
@@ -251,7 +248,7 @@ class Starter:
         except BaseException:
             runner.release(life)
             raise
-        self._born(unit, life, begun)
+        self.born(unit, life, begun)
         if life.runner != ATTACH:  # else there is nothing to look at before it comes
             self.watch(unit, life, config)
         self._poke(unit)
@@ -307,6 +304,10 @@ class Starter:
             page.ENV_PAGE_DIR: str(life.page_dir),
             page.ENV_INTERVAL: f"{config.heartbeat_interval:g}",
         }
+
+
+def _nobody(_unit: Unit, _life: Life, _begun: Begun) -> None:
+    """Nobody is told before the actor is there."""
 
 
 def record_of(life: Life) -> LifeRecord:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 
-from stepwarden.clock import Clock
 from stepwarden.config import WorkerConfig
 from stepwarden.config.fields import split_address
 from stepwarden.config.settings import ReadyProbe as ProbeSettings
 from stepwarden.core.event import Event, Kind
+from stepwarden.daemon.hooks import Hooks
 from stepwarden.daemon.life import Life, Watcher
 from stepwarden.daemon.runners import SYSTEMD
 from stepwarden.daemon.unit import Unit
@@ -40,16 +39,13 @@ class Watching:
     def __init__(
         self,
         run_short: RunShort,
-        clock: Clock,
-        note: Callable[[Event], None],
-        poke: Callable[[Unit], None],
-        start_task: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
+        hooks: Hooks,
     ) -> None:
         self._run_short = run_short
-        self._clock = clock
-        self._note = note
-        self._poke = poke
-        self._start_task = start_task
+        self._clock = hooks.clock
+        self._note = hooks.note
+        self._poke = hooks.poke
+        self._start_task = hooks.tasks.start
 
     def begin(self, unit: Unit, life: Life, config: WorkerConfig, launch: Launch) -> None:
         """Look at a life that runs now; once for each life."""
