@@ -243,6 +243,9 @@ def test_o_yaml_1_duplicate_keys_a_reload_keeps_the_old_config(
     answer = crew.reload()
     assert not answer.applied
     assert any("written twice" in problem for problem in answer.problems), answer
+    shown = crew.cli("status", "--config", str(crew.config))
+    assert shown.returncode == 0, "the daemon of a broken file is found all the same"
+    assert "written twice" in " ".join(shown.stdout.split())
     assert crew.pids() == before
     assert budget(crew) == 2
     crew.config.write_text(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from stepwarden.config.findings import Findings
@@ -18,9 +19,10 @@ def find_admin_socket(path: Path) -> Path:
     """The admin socket that this file names, or the shipped one.
 
     Raises ConfigError where the file cannot be read or the two keys are no absolute paths. Cheap
-    on purpose: the rest of the file is not looked at, since the daemon has checked it.
+    on purpose: the rest of the file is not looked at, since the daemon has checked it. An edit that
+    broke it somewhere else must not keep the operator from asking the daemon what is wrong.
     """
-    document = compose(read_text(path), str(path))
+    document = _document(path)
     socket = _path(document, "admin_socket")
     if socket is not None:
         return Path(socket)
@@ -29,8 +31,24 @@ def find_admin_socket(path: Path) -> Path:
 
 def find_state_dir(path: Path) -> Path:
     """The state directory that this file names, or the shipped one. ConfigError as above."""
-    document = compose(read_text(path), str(path))
+    document = _document(path)
     return Path(_path(document, "state_dir") or DEFAULT_STATE_DIR)
+
+
+def _document(path: Path) -> Document:
+    """The file; of one that is no good YAML, its `supervisor` section as far as it can be read."""
+    text = read_text(path)
+    try:
+        return compose(text, str(path))
+    except ConfigError:
+        start = re.search(r"^supervisor:.*\n(?:[ \t#].*\n|\n)*", text, re.MULTILINE)
+        if start is None:
+            raise
+        try:
+            return compose(start[0], str(path))
+        except ConfigError:
+            pass
+        raise
 
 
 def _path(document: Document, key: str) -> str | None:
