@@ -189,15 +189,15 @@ def test_an_open_step_keeps_its_budget_and_a_larger_one_helps_it_at_once(crew: R
     crew.stub("w1").send("steps 0.1")  # the first step has an allowance of its own
     crew.rewrite({}, backends={"flat": {"step": {"base": 60, "per_seq": 0, "max": "90s"}}})
     crew.reload()
-    wait_for(lambda: not crew.status()["w1"].ranks[0].step)
+    wait_for(lambda: crew.status()["w1"].ranks[0].steps_ended == 1)
     crew.stub("w1").send("steps 6")
-    crew.wait_status("w1", lambda w: bool(w.ranks[0].step), "in a step")
+    crew.wait_status("w1", lambda w: w.ranks[0].step == 2, "in its second step")
     crew.rewrite({}, backends={"flat": {"step": {"base": 1, "per_seq": 0, "max": "90s"}}})
     crew.reload()
     seen = crew.status()["w1"]
     assert seen.ranks[0].step
     assert seen.ranks[0].budget_seconds == 60, "it began with that"
-    wait_for(lambda: not crew.status()["w1"].ranks[0].step)
+    wait_for(lambda: crew.status()["w1"].ranks[0].steps_ended == 2)
     assert "UNHEALTHY" not in crew.states("w1")
     crew.stub("w1").send("steps 30")
     crew.wait_state("w1", "UNHEALTHY")
