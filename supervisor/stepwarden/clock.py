@@ -31,3 +31,9 @@ class SystemClock:
     def wall(self) -> datetime:
         """Local wall time with its zone."""
         return datetime.now(UTC).astimezone()
+
+
+def suspended_seconds() -> float:
+    """How long this host has slept since its boot: time that CLOCK_MONOTONIC does not count."""
+    awake = time.clock_gettime(time.CLOCK_MONOTONIC)
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - awake)

@@ -31,6 +31,7 @@ COMMAND_LINES = {
     "check --json": ["check", "good.yaml", "--json"],
     "check --effective": ["check", "good.yaml", "--effective"],
     "explain": ["explain", "--backend", "cpu", "--num-seqs", "1"],
+    "doctor": ["doctor", "good.yaml", "--engine-dead", "w1"],
     "schema": ["schema"],
     "schema --markdown": ["schema", "--markdown"],
     "status": ["status"],

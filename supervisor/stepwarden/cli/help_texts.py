@@ -13,7 +13,7 @@ CODES = {
     ExitCode.ACTION_FAILED: "the daemon took the command and it did not come about",
     ExitCode.REFUSED: "a socket, a directory or an address may not, or cannot, be used",
     ExitCode.ALREADY_RUNNING: "another daemon or process holds what is needed",
-    ExitCode.NOT_WELL: "with --check: not all is well",
+    ExitCode.NOT_WELL: "with --check: not all is well; doctor: there is a problem",
     ExitCode.LOOP_STUCK: "the daemon ended itself: its loop had stopped turning",
     ExitCode.CONFIG: "the configuration file cannot be used",
 }
@@ -50,6 +50,17 @@ TEXTS: dict[str, tuple[str, tuple[str, ...], tuple[ExitCode, ...]]] = {
             "stepwarden explain --config stepwarden.yaml --worker gemma-cpu --num-seqs 16",
         ),
         (_E.OK, _E.INTERNAL, _E.USAGE, _E.UNKNOWN_WORKER, _E.CONFIG),
+    ),
+    "doctor": (
+        "Looks at the host, the file, the daemon and the engines' environments as an experienced"
+        " operator would, and says what to do. Nothing is changed, and no command of the file is"
+        " run. With --engine-dead: which time-out fired, and what to change.",
+        (
+            "stepwarden doctor stepwarden.yaml",
+            "stepwarden doctor stepwarden.yaml --worker gemma-cpu --quiet",
+            "stepwarden doctor stepwarden.yaml --engine-dead gemma-cpu",
+        ),
+        (_E.OK, _E.INTERNAL, _E.USAGE, _E.UNKNOWN_WORKER, _E.NOT_WELL, _E.CONFIG),
     ),
     "schema": (
         "Prints the JSON Schema of the configuration file, for editors, or its reference page.",

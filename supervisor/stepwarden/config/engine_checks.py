@@ -63,16 +63,18 @@ def _check_step(worker: WorkerConfig, findings: Findings, environment: Mapping[s
     path, seconds, says = found
     need = largest_step(worker.policy, worker.max_num_batched_tokens, worker.stop_grace)
     if seconds < need.budget:
-        findings.warning(path, f"{says} is {seconds}, {_below_budget(worker, need, seconds)}")
+        fact, remedies = below_budget(worker, need, seconds)
+        findings.warning(path, f"{says} is {seconds}, {fact}: {', or '.join(remedies)}")
     elif seconds < need.timeout:
         findings.warning(
             path,
             f"{says} is {seconds}, below the hard cap of {need.cap:g} s plus {need.grace:g} s"
-            f" grace: vLLM ends busy steps that stepwarden still gives time; {_raise(need)}",
+            f" grace: vLLM ends busy steps that stepwarden still gives time; {raise_to(need)}",
         )
 
 
-def _below_budget(worker: WorkerConfig, need: LargestStep, seconds: int) -> str:
+def below_budget(worker: WorkerConfig, need: LargestStep, seconds: int) -> tuple[str, list[str]]:
+    """What a step time-out of `seconds` below the budget means, and what would mend it."""
     policy, tokens = worker.policy, worker.max_num_batched_tokens
     seqs = _largest(policy.max_num_seqs, lambda n: policy.step.budget(n, tokens).seconds <= seconds)
     fact = f"at most {seqs} sequences fit under it"
@@ -86,15 +88,13 @@ def _below_budget(worker: WorkerConfig, need: LargestStep, seconds: int) -> str:
         )
         if found:
             remedies.append(f"lower max_num_batched_tokens to {found}")
-    remedies.append(_raise(need))
-    return (
-        f"below the budget of the largest step ({need.arithmetic}); {fact}:"
-        f" {', or '.join(remedies)}"
-    )
+    remedies.append(raise_to(need))
+    return f"below the budget of the largest step ({need.arithmetic}); {fact}", remedies
 
 
-def _raise(need: LargestStep) -> str:
-    return f"set it to at least {need.timeout}, or, with agent: required, leave it out"
+def raise_to(need: LargestStep, what: str = "it") -> str:
+    """What to do with a step time-out that is too short."""
+    return f"set {what} to at least {need.timeout}, or, with agent: required, leave it out"
 
 
 def _largest(high: int, fits: Callable[[int], bool]) -> int:
