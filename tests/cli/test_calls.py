@@ -129,6 +129,23 @@ def test_a_full_queue_of_connections_is_waited_for_within_the_limit(tmp_path: Pa
             ask(path, 0.2)
 
 
+def test_so_is_one_for_a_stream_without_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "KEEPALIVE_TIME_MS", 100)
+    monkeypatch.setattr(client, "KEEPALIVE_TIMEOUT_MS", 100)
+    path = tmp_path / "a.sock"
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as first:
+        server.bind(str(path))
+        server.listen(0)
+        first.connect(str(path))
+        events = Client(path, 20.0, SystemClock()).stream(
+            "WatchEvents", pb.WatchEventsRequest(follow=True), endless=True
+        )
+        with pytest.raises(UnreachableError, match=r"not answer within 0\.2 s"):
+            next(events)
+
+
 class _Strange(rpc.SupervisorServiceServicer):
     """Answers ListWorkers as no daemon does."""
 

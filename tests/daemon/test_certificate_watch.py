@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,35 @@ def test_changes_are_taken_up_and_troubles_told_once(
     assert "the former certificates of supervisor.agents stay in use" in told[0].sentence
     assert f"{key} cannot be read" in told[0].sentence
     assert told[1].sentence == "new certificates of supervisor.agents are in use"
+
+
+def test_files_that_hang_hold_up_none_of_another_section(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate_watch, "LOOK_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(certificate_watch, "LOOK_SECONDS", 0.05)
+    authority = Authority(tmp_path)
+    told: list[str] = []
+    answered = threading.Event()
+    hanging = Certificates(TlsFiles(*authority.issue("far")), "supervisor.metrics")
+    monkeypatch.setattr(hanging, "refresh", answered.wait)
+    near = Certificates(TlsFiles(*authority.issue("near")), "supervisor.agents")
+
+    async def story() -> None:
+        watch = CertificateWatch(
+            lambda: [hanging, near], SystemClock(), lambda event: told.append(event.sentence)
+        )
+        watch.start()
+        while not told:
+            await asyncio.sleep(0.01)
+        authority.issue("near")
+        while len(told) < 2:
+            await asyncio.sleep(0.01)
+        await watch.close()
+
+    try:
+        asyncio.run(asyncio.wait_for(story(), 30))
+    finally:
+        answered.set()
+    assert "supervisor.metrics stay in use: their file system does not answer" in told[0]
+    assert told[1] == "new certificates of supervisor.agents are in use"

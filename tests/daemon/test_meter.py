@@ -206,6 +206,26 @@ def test_counters_of_a_rank_only_rise(stage: Stage) -> None:
     assert (stage.of_rank("cpu_seconds_total"), stage.of_rank("steps_total")) == (6.0, 13)
 
 
+def test_a_page_that_is_read_before_the_first_beat_is_counted_once(stage: Stage) -> None:
+    life = stage.live("a")
+    made = create_page(str(stage.pages), "0", "idle")
+    ring = Ring(lambda: None)
+    ring.attach(made.words)
+    for _ in range(10):
+        ring.end(ring.begin(1, 1, "decode"))
+    gather.read_pages(life, lambda _: True, stage.clock.now)
+    stage.turn()
+    assert stage.of_rank("steps_total") == 10
+    page = life.ranks["0"].page
+    assert page is not None
+    first = replace(beat(1, 5.0, 10, pid=page.pid), start_ticks=page.start_ticks)
+    gather.take_beat(life, first, stage.clock.now)
+    stage.turn()
+    assert stage.of_rank("steps_total") == 10
+    assert stage.of_rank("cpu_seconds_total") == 5.0
+    life.pages.close()
+
+
 def test_ranks_end_with_their_life(stage: Stage) -> None:
     life = stage.live("a")
     gather.take_beat(life, beat(1, 5.0, 10), 1000.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import ssl
@@ -126,7 +127,9 @@ def test_a_context_for_other_servers_follows_the_files_too(authority: Authority)
     assert context.verify_mode is ssl.CERT_REQUIRED
     authority.issue("server")
     assert certificates.refresh()
-    assert certificates.context() is context
+    assert certificates.context() is not context, "a changed one would believe both authorities"
+    assert certificates.context() is certificates.context()
+    assert certificates.context().verify_mode is ssl.CERT_REQUIRED
 
 
 def spoilt(authority: Authority, how: str) -> tuple[TlsFiles, str]:
@@ -155,7 +158,7 @@ def spoilt(authority: Authority, how: str) -> tuple[TlsFiles, str]:
         "damaged": f"{tls.cert} cannot be used",
         "authority": f"{authorities} holds no certificates of authorities in PEM",
         "locked": f"{tls.key} cannot be used: the key has a passphrase",
-        "directory": f"{tls.cert} cannot be read: Is a directory",
+        "directory": f"{tls.cert} cannot be read: is not a regular file",
     }
     return tls, said[how]
 
@@ -209,3 +212,11 @@ def test_a_name_that_means_the_loopback_today_is_judged_by_itself(
         with pytest.raises(RefusedError, match="other hosts can reach localhost"):
             listen(server, TcpTarget("localhost", 0))
         server.stop(0).wait(5)
+
+
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(authority: Authority) -> None:
+    cert, key = authority.issue("server")
+    key.unlink()
+    os.mkfifo(key)
+    with pytest.raises(RefusedError, match=r"not a regular file .*tls\.key names it"):
+        Certificates(TlsFiles(cert, key), "supervisor.health")

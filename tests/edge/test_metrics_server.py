@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stepwarden.clock import SystemClock
@@ -186,6 +189,81 @@ def test_with_tls_nobody_is_served_without(tmp_path: Path, page: MetricsPage) ->
             assert b"stepwarden_build_info" in answer.read()
     finally:
         server.shutdown()
+
+
+@contextmanager
+def serving_with_tls(page: MetricsPage, files: TlsFiles) -> Iterator[MetricsServer]:
+    made = MetricsServer([TcpTarget("127.0.0.1", 0, tls=files)], page, SystemClock())
+    made.start()
+    try:
+        yield made
+    finally:
+        made.shutdown()
+
+
+def test_connections_that_never_speak_tls_are_bounded_as_well(
+    tmp_path: Path, page: MetricsPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "REQUEST_SECONDS", 3600.0)
+    authority = Authority(tmp_path)
+    with (
+        serving_with_tls(page, TlsFiles(*authority.issue("server"))) as server,
+        ExitStack() as stack,
+    ):
+        silent = [
+            stack.enter_context(connect(server)) for _ in range(3 * metrics_server.MOST_CONNECTIONS)
+        ]
+        for evicted in silent[: metrics_server.MOST_CONNECTIONS]:
+            with suppress(ConnectionResetError):
+                assert evicted.recv(1) == b""
+        context = ssl.create_default_context(cafile=authority.ca)
+        url = f"https://{server.addresses[0]}/metrics"
+        with urllib.request.urlopen(url, timeout=10.0, context=context) as answer:
+            assert b"stepwarden_build_info" in answer.read()
+
+
+def test_an_authority_that_was_replaced_is_believed_no_longer(
+    tmp_path: Path, page: MetricsPage
+) -> None:
+    (folder := tmp_path / "clients").mkdir()
+    authority, clients = Authority(tmp_path), Authority(folder)
+    context = ssl.create_default_context(cafile=authority.ca)
+    context.load_cert_chain(*clients.issue("client", "prometheus"))
+    files = TlsFiles(*authority.issue("server"), clients.ca)
+    with serving_with_tls(page, files) as server:
+        url = f"https://{server.addresses[0]}/metrics"
+        with urllib.request.urlopen(url, timeout=10.0, context=context) as answer:
+            assert answer.status == 200
+        Authority(folder)
+        assert server.certificates[0].refresh()
+        with pytest.raises(OSError, match=r"(?i)alert|reset|EOF|end of file|closed"):
+            urllib.request.urlopen(url, timeout=10.0, context=context).read()
+
+
+def test_a_lack_of_descriptors_ends_no_listener(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "_REST_SECONDS", 0.01)
+    tried = threading.Event()
+    again = MetricsServer._accept_again
+
+    def noted(self: MetricsServer, *listener: Any) -> None:
+        tried.set()
+        again(self, *listener)
+
+    monkeypatch.setattr(MetricsServer, "_accept_again", noted)
+    host, _, port = server.addresses[0].rpartition(":")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as client:
+        client.settimeout(10.0)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            client.connect((host, int(port)))
+            assert tried.wait(10.0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        client.sendall(b"HEAD / HTTP/1.1\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
 
 
 def test_shutdown_waits_for_nobody_and_frees_the_address(page: MetricsPage) -> None:

@@ -127,3 +127,24 @@ def test_an_address_without_a_server_counts_as_lost_until_it_is_bound_again(
         await servers.stop(0.0)
 
     asyncio.run(main())
+
+
+def test_an_address_that_was_added_later_gets_a_new_server_as_well(tmp_path: Path) -> None:
+    first, later = UnixTarget(tmp_path / "a"), UnixTarget(tmp_path / "b")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        quiet_loop(loop)
+        told: list[str] = []
+        servers = BoundServers([first], grpc.aio.server, told.append)
+        await servers.start()
+        await servers.add([later])
+        before = servers.listening[1]
+        await loop.run_in_executor(None, send, later)
+        async with asyncio.timeout(30):
+            while servers.listening[1] is before:
+                await asyncio.sleep(0.01)
+        assert len(told) == 1
+        await servers.stop(0.0)
+
+    asyncio.run(main())

@@ -56,18 +56,21 @@ def exchange(
     """
     call = Call(method, "localhost", (), LIMITS)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-        _connect(link, path, deadline, clock)
+        _connect(link, path, deadline, patience, clock)
         yield from _Talk(link, call, deadline, patience, clock).answers(request)
 
 
-def _connect(link: socket.socket, path: Path, deadline: Deadline, clock: Clock) -> None:
+def _connect(
+    link: socket.socket, path: Path, deadline: Deadline, patience: Patience, clock: Clock
+) -> None:
     """A blocking connect with a limit: it waits while a frozen daemon's queue is full."""
     left = deadline.remaining(clock.monotonic())
-    if left is not None:
-        # Zero would mean no limit at all to the kernel.
-        micros = max(1, int(left * 1e6))
-        limit = struct.pack("ll", *divmod(micros, 1_000_000))
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    if left is None:
+        left = patience.before_ping + patience.after_ping
+    # Zero would mean no limit at all to the kernel.
+    micros = max(1, int(left * 1e6))
+    limit = struct.pack("ll", *divmod(micros, 1_000_000))
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
     try:
         link.connect(os.fspath(path))
     except BlockingIOError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from stepwarden.clock import Clock
@@ -29,7 +30,8 @@ class CertificateWatch:
         self._present = present
         self._clock = clock
         self._note = note
-        self._files = Aside(clock)
+        # One for each section: a file system that hangs holds up none of the others.
+        self._files: defaultdict[str, Aside] = defaultdict(lambda: Aside(clock))
         self._periodic = Periodic(self._look, LOOK_EVERY_SECONDS, clock)
         self._told: dict[str, str] = {}
 
@@ -45,10 +47,11 @@ class CertificateWatch:
         for certificates in self._present():
             try:
                 deadline = Deadline.after(self._clock.monotonic(), LOOK_SECONDS)
-                changed = await self._files.call(certificates.refresh, deadline)
+                files = self._files[certificates.section]
+                changed = await files.call(certificates.refresh, deadline)
             except TimeoutError:
                 self._say(certificates.section, "their file system does not answer")
-            except RefusedError as error:
+            except (RefusedError, OSError) as error:
                 self._say(certificates.section, str(error))
             else:
                 self._told.pop(certificates.section, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepwarden.core.clocks import Cause, RunningClock
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.event import Event, Kind
-from stepwarden.core.evidence import Step
+from stepwarden.core.evidence import ProcessId, Step
 from stepwarden.core.lifecycle import LIVE, State
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.daemon.gather import ended_steps
@@ -217,7 +217,7 @@ def _session(memory: RankMemory) -> object:
     if memory.beats is not None:
         return memory.beats.process
     page = memory.page
-    return None if page is None else (page.pid, page.start_ticks)
+    return None if page is None else ProcessId(page.pid, page.start_ticks)
 
 
 def _counted(memory: RankMemory) -> Values:

@@ -82,11 +82,10 @@ class BoundServers:
         try:
             for target in targets:
                 new.append(await self._listen(target))
-                await new[-1].server.start()
+                await self._serve(new[-1])
         except BaseException:
             for bound in new:
-                await bound.server.stop(0.0)
-                bound.listening.close()
+                await self._end(bound, 0.0)
             raise
         self._bound += new
 

@@ -16,6 +16,7 @@ import grpc
 
 from stepwarden.errors import RefusedError
 from stepwarden.exposure import TlsFiles
+from stepwarden.plain_file import read_regular
 
 MAX_FILE_BYTES = 1024 * 1024
 _TRIES = 3
@@ -34,6 +35,7 @@ class _Contents:
     cert: bytes
     key: bytes
     client_ca: bytes | None
+    context: ssl.SSLContext
 
 
 class Certificates:
@@ -46,7 +48,6 @@ class Certificates:
         self._files = files
         self.section = section
         self._contents = self._read()
-        self._context: ssl.SSLContext | None = None
 
     def refresh(self) -> bool:
         """Take up files that have changed; True where they had. Blocks as the disk does.
@@ -55,10 +56,7 @@ class Certificates:
         """
         if self._stamp() == self._contents.stamp:
             return False
-        contents = self._read()
-        if self._context is not None:
-            self._load(self._context)
-        self._contents = contents
+        self._contents = self._read()
         return True
 
     def credentials(self) -> grpc.ServerCredentials:
@@ -70,10 +68,12 @@ class Certificates:
         )
 
     def context(self) -> ssl.SSLContext:
-        """For other servers; each new connection gets the present certificates."""
-        if self._context is None:
-            self._context = self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-        return self._context
+        """For other servers, which ask for it with each new connection.
+
+        It is never changed: a context that takes up files would go on to believe the authorities
+        that it had before.
+        """
+        return self._contents.context
 
     def _fetcher(self) -> Callable[[], Any]:
         known = self._contents
@@ -91,18 +91,18 @@ class Certificates:
         for _ in range(_TRIES):
             stamp = self._stamp()
             found = {name: self._read_one(name, path) for name, path in self._named()}
-            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            context = self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             if self._stamp() == stamp:
-                return _Contents(stamp, found["cert"], found["key"], found.get("client_ca"))
+                read = found["cert"], found["key"], found.get("client_ca")
+                return _Contents(stamp, *read, context)
         raise RefusedError(f"the files of {self.section}.tls change again and again")
 
     def _read_one(self, name: str, path: Path) -> bytes:
         what, mark = _WANTED[name]
         try:
-            with path.open("rb") as file:
-                content = file.read(MAX_FILE_BYTES + 1)
+            content = read_regular(path, MAX_FILE_BYTES)
         except OSError as error:
-            raise self._refusal(name, f"cannot be read: {error.strerror}") from error
+            raise self._refusal(name, f"cannot be read: {error.strerror or error}") from error
         if len(content) > MAX_FILE_BYTES or mark.encode() not in content:
             raise self._refusal(name, f"holds no {what} in PEM (-----BEGIN ... {mark})")
         return content

@@ -14,7 +14,8 @@ import os
 import socket
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -156,10 +157,29 @@ def listen(server: PortServer, target: Target) -> Listening:
     AlreadyRunningError: somebody listens there. RefusedError: the address cannot or must not be
     used; the text says why. The server must have been made with LISTEN_OPTIONS.
     """
-    try:
+    with _named(target):
         if isinstance(target, UnixTarget):
             return _listen_unix(server, target)
         return _listen_tcp(server, target)
+
+
+def listen_by_ourselves(
+    target: TcpTarget, backlog: int
+) -> tuple[socket.socket, Certificates | None]:
+    """A socket that listens there, and what to show to clients, for a server that is not gRPC's.
+
+    Raises as `listen` does.
+    """
+    with _named(target):
+        certificates = tls_of(target)
+        return _listening_socket(target, backlog), certificates
+
+
+@contextmanager
+def _named(target: Target) -> Iterator[None]:
+    """Let errors say which key of the configuration names the address."""
+    try:
+        yield
     except (AlreadyRunningError, RefusedError) as error:
         if not target.key:
             raise
@@ -272,7 +292,8 @@ def _somebody_listens(path: Path) -> bool:
 
 def _listen_tcp(server: PortServer, target: TcpTarget) -> Listening:
     certificates = tls_of(target)
-    _probe_tcp(target)
+    # Once by ourselves: gRPC's own error does not say what is wrong.
+    _listening_socket(target, 1).close()
     try:
         if certificates is None:
             return Listening(target, server.add_insecure_port(str(target)))
@@ -305,20 +326,24 @@ def _hosts(target: TcpTarget) -> list[str]:
     return [target.host, *(str(address[0]) for *_, address in found)]
 
 
-def _probe_tcp(target: TcpTarget) -> None:
-    """Bind it once ourselves: gRPC's own error does not say what is wrong."""
+def _listening_socket(target: TcpTarget, backlog: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            probe.listen(1)
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(address)
+            made.listen(backlog)
+        except OSError:
+            made.close()
+            raise
     except OSError as error:
         text = f"cannot listen on {target}: {error.strerror or error}"
         if error.errno == errno.EADDRINUSE:
             raise AlreadyRunningError(text) from error
         raise RefusedError(text) from error
+    return made
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -1,16 +1,15 @@
 """Serves the page of metrics by HTTP/1.1, on a thread and an event loop of its own.
 
 It shares nothing with the verdict loop but what the page reads. Everything that a client can use
-up is bounded: connections, the size of a request, the time until it is there and until its answer
-is taken. Where too many come, the one that has been there longest has to go.
+up is bounded: connections (from the first instant: TLS is agreed on within that bound), the size of
+a request, the time until it is there and until its answer is taken. Where too many come, the one
+that has been there longest has to go.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
-import ssl
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,10 +17,10 @@ from contextlib import suppress
 from stepwarden.clock import Clock
 from stepwarden.core.deadline import Deadline
 from stepwarden.edge.certificates import Certificates
-from stepwarden.edge.listen import Target, TcpTarget, tls_of
+from stepwarden.edge.listen import Target, TcpTarget, listen_by_ourselves
 from stepwarden.edge.metrics_page import CONTENT_TYPE, MetricsPage
-from stepwarden.errors import AlreadyRunningError, RefusedError, StepwardenError
-from stepwarden.waiting import wait
+from stepwarden.errors import RefusedError, StepwardenError
+from stepwarden.waiting import timeout_for, wait
 
 MOST_CONNECTIONS = 16
 MOST_REQUEST_BYTES = 8192
@@ -33,7 +32,9 @@ ANSWER_SECONDS = 30.0
 
 _JOIN_SECONDS = 2.0
 _CLOSE_SECONDS = 0.5
-_CLOSE_ROUNDS = 3
+_REST_SECONDS = 1.0
+"""Where no connection can be taken, for want of a descriptor, say."""
+
 _BACKLOG = 32
 _HINT = b"stepwarden: metrics are at /metrics\n"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
@@ -51,7 +52,7 @@ class MetricsServer:
         self._targets = tuple(targets)
         self._page = page
         self._clock = clock
-        self._sockets: list[tuple[socket.socket, ssl.SSLContext | None]] = []
+        self._sockets: list[tuple[socket.socket, Certificates | None]] = []
         self.certificates: list[Certificates] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -99,14 +100,14 @@ class MetricsServer:
         self._thread = None
         self._close_sockets()
 
-    def _bind(self, target: Target) -> tuple[socket.socket, ssl.SSLContext | None]:
+    def _bind(self, target: Target) -> tuple[socket.socket, Certificates | None]:
         if not isinstance(target, TcpTarget):
             raise RefusedError(f"cannot serve metrics on {target}: use HOST:PORT")
-        certificates = tls_of(target)
-        if certificates is None:
-            return _bound(target), None
-        self.certificates.append(certificates)
-        return _bound(target), certificates.context()
+        bound, certificates = listen_by_ourselves(target, _BACKLOG)
+        bound.setblocking(False)
+        if certificates is not None:
+            self.certificates.append(certificates)
+        return bound, certificates
 
     def _close_sockets(self) -> None:
         for one, _ in self._sockets:
@@ -121,54 +122,63 @@ class MetricsServer:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         # What a client does to its connection is none of our log's business.
         self._loop.set_exception_handler(lambda *_: None)
-        servers = [
-            await asyncio.start_server(
-                self._connected,
-                sock=one,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else REQUEST_SECONDS,
-                limit=MOST_REQUEST_BYTES,
-                backlog=_BACKLOG,
-            )
-            for one, tls in self._sockets
-        ]
+        for one, certificates in self._sockets:
+            self._loop.add_reader(one, self._accept, one, certificates)
         ready.set()
         await self._stop.wait()
         for one, _ in self._sockets:
             self._loop.remove_reader(one)
         for task in list(self._serving):
             task.cancel()
-        for _ in range(_CLOSE_ROUNDS):  # what is being accepted comes to a task only then
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            if left:
-                await asyncio.wait(left, timeout=_CLOSE_SECONDS)
-        # Last: a connection that is just being accepted for a closed server is lost and not closed.
-        for server in servers:
-            server.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:
+            await asyncio.wait(left, timeout=_CLOSE_SECONDS)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        assert self._stop is not None
-        if self._stop.is_set():
-            writer.transport.abort()
+    def _accept(self, listening: socket.socket, certificates: Certificates | None) -> None:
+        assert self._loop is not None
+        try:
+            client, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError:
+            self._loop.remove_reader(listening)
+            self._loop.call_later(_REST_SECONDS, self._accept_again, listening, certificates)
             return
         while len(self._serving) >= MOST_CONNECTIONS:
             oldest = next(iter(self._serving))
             del self._serving[oldest]
             oldest.cancel()
+        task = self._loop.create_task(self._connected(client, certificates))
         self._serving[task] = None
+        task.add_done_callback(lambda ended: self._gone(ended, client))
+
+    def _accept_again(self, listening: socket.socket, certificates: Certificates | None) -> None:
+        assert self._loop is not None
+        assert self._stop is not None
+        if not self._stop.is_set():
+            self._loop.add_reader(listening, self._accept, listening, certificates)
+
+    def _gone(self, task: asyncio.Task[None], client: socket.socket) -> None:
+        self._serving.pop(task, None)
+        # A task that was cancelled before its first step has closed nothing.
+        client.close()
+
+    async def _connected(self, client: socket.socket, certificates: Certificates | None) -> None:
         try:
-            await self._exchange(reader, writer)
+            deadline = Deadline.after(self._clock.monotonic(), REQUEST_SECONDS)
+            async with asyncio.timeout(timeout_for(deadline, self._clock)):
+                reader, writer = await _streams(client, certificates)
+            try:
+                await self._exchange(reader, writer, deadline)
+            finally:
+                # What the client has not taken yet must not keep the connection.
+                writer.transport.abort()
         except (OSError, EOFError, ValueError, asyncio.CancelledError):
             self._page.dropped += 1
-        finally:
-            self._serving.pop(task, None)
-            # What the client has not taken yet must not keep the connection.
-            writer.transport.abort()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        deadline = Deadline.after(self._clock.monotonic(), REQUEST_SECONDS)
+    async def _exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deadline: Deadline
+    ) -> None:
         head = await wait(_request(reader), deadline, self._clock)
         for part in self._answer(head):
             writer.write(part)
@@ -187,6 +197,19 @@ class MetricsServer:
         else:
             found = _response(200 if target == b"/" else 404, _HINT)
         return found if method == b"GET" else found[:1]
+
+
+async def _streams(
+    client: socket.socket, certificates: Certificates | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Both ways of a connection, once TLS is agreed on where it is wanted."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(MOST_REQUEST_BYTES)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await loop.connect_accepted_socket(
+        lambda: protocol, client, ssl=None if certificates is None else certificates.context()
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 async def _request(reader: asyncio.StreamReader) -> bytes:
@@ -213,26 +236,3 @@ def _response(
         f"Content-Length: {len(body)}\r\nConnection: close\r\n"
     )
     return head.encode("ascii") + more + b"\r\n", body
-
-
-def _bound(target: TcpTarget) -> socket.socket:
-    """A socket that listens there."""
-    where = f"cannot listen on {target}"
-    named = f" ({target.key} names it)" if target.key else ""
-    try:
-        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, address = found[0]
-        one = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise RefusedError(f"{where}: {error.strerror or error}{named}") from error
-    try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.bind(address)
-        one.listen(_BACKLOG)
-    except OSError as error:
-        one.close()
-        text = f"{where}: {error.strerror or error}{named}"
-        if error.errno == errno.EADDRINUSE:
-            raise AlreadyRunningError(text) from error
-        raise RefusedError(text) from error
-    return one
