@@ -113,5 +113,5 @@ $(LOWEST)/.ready: $(WHEEL) tools/lowest.py
 	"$$(tools/find_python.sh 3.11)" -m venv $(LOWEST)
 	$(LOWEST)/bin/python tools/lowest.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet -c $(LOWEST)/constraints.txt \
-		"$(WHEEL_FILE)[daemon,demo]" pytest pytest-timeout pytest-xdist hypothesis jsonschema pyte trustme
+		"$(WHEEL_FILE)[daemon,demo]" pytest pytest-timeout pytest-xdist hypothesis jsonschema kubernetes-validate pyte trustme
 	touch $@

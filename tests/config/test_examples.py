@@ -133,7 +133,7 @@ def test_d4_several_servers_behind_shells_on_a_small_box(example: Config) -> Non
 def test_d5_a_sidecar_of_a_process_that_the_platform_starts(example: Config) -> None:
     supervisor, worker = example.supervisor, example.workers["engine"]
     policy = worker.policy
-    assert supervisor.agent_socket == Path("/run/stepwarden/agent.sock")
+    assert supervisor.agent_socket == Path("/run/pod/stepwarden/agent.sock")
     assert supervisor.health.addresses == ("0.0.0.0:50051",)
     assert supervisor.state_dir == Path("/var/lib/stepwarden")
     assert supervisor.stop_limit == 120.0
