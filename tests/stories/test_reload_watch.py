@@ -6,12 +6,13 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+from stepwarden_proto.v1 import supervisor_pb2
 from support import bad_files, replacing
 from support.daemon import Daemon
 from support.reloading import OUTCOMES, QUIET
@@ -44,6 +45,10 @@ def outcomes(daemon: Daemon) -> list[str]:
     return [e.kind for e in daemon.events() if e.kind in OUTCOMES and not e.worker]
 
 
+def _has_limit(limit: int) -> Callable[[supervisor_pb2.Worker], bool]:
+    return lambda worker: worker.restarts_limit == limit
+
+
 def change_three_times(daemon: Daemon, change: Change, first: int, pause: float) -> None:
     """Three changes; each is in force within seconds, and each is one reload."""
     before = len([kind for kind in outcomes(daemon) if kind == "reloaded"])
@@ -51,7 +56,7 @@ def change_three_times(daemon: Daemon, change: Change, first: int, pause: float)
         limit = first + number
         asyncio.run(change(daemon.config, with_limit(daemon, limit), pause))
         begin = time.monotonic()
-        daemon.wait_status("w", lambda w, limit=limit: w.restarts_limit == limit, str(limit))
+        daemon.wait_status("w", _has_limit(limit), str(limit))
         assert time.monotonic() - begin < 5.0
         reloaded = [kind for kind in outcomes(daemon) if kind == "reloaded"]
         assert len(reloaded) == before + number

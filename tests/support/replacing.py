@@ -9,10 +9,11 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
-Change = Callable[[Path, bytes, float], Awaitable[None]]
+Change = Callable[[Path, bytes, float], Coroutine[Any, Any, None]]
 
 
 async def write_in_place(path: Path, data: bytes, _pause: float) -> None:
