@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit",
         type=_limit,
         metavar="N",
-        help=f"the newest N past events, 1 to {MAX_LIMIT} (default: {DEFAULT_LIMIT}; with --since"
-        " all of them)",
+        help=f"the newest N past events, 1 to {MAX_LIMIT} (default: {DEFAULT_LIMIT}; with --since,"
+        f" {MAX_LIMIT})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.add_argument(
