@@ -21,6 +21,8 @@ from stepwarden.errors import ExitCode
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+HEADING_LINK = re.compile(r"\]\((?!https?://)([^)#]*)#([^)]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 PICTURE = re.compile(r"<!-- lifecycle:[^\n]*-->\n```text\n(.*?)```\n<!-- /lifecycle -->", re.DOTALL)
 
 
@@ -91,3 +93,35 @@ def test_the_readme_names_every_command() -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     targets = LINK.findall(path.read_text(encoding="utf-8"))
     assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_to_a_heading_lead_to_one(path: Path) -> None:
+    found = HEADING_LINK.findall(path.read_text(encoding="utf-8"))
+    missing = []
+    for target, heading in found:
+        other = path.parent / target if target else path
+        if heading not in {as_anchor(line) for line in HEADING.findall(other.read_text())}:
+            missing.append(f"{target}#{heading}")
+    assert missing == []
+
+
+def as_anchor(heading: str) -> str:
+    """As it is made for a page that is shown."""
+    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    return kept.replace(" ", "-")
+
+
+def test_the_readme_leads_to_every_page_and_stays_short() -> None:
+    readme = page("README.md")
+    assert [
+        path.name for path in ROOT.glob("docs/*.md") if f"(docs/{path.name})" not in readme
+    ] == []
+    assert len(readme.splitlines()) < 300
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_configuration_in_a_page_is_of_this_version(path: Path) -> None:
+    """No page tells of a key that is gone, but for the list of changes."""
+    if path.name != "CHANGELOG.md":
+        assert "agent_listen" not in path.read_text(encoding="utf-8")

@@ -25,7 +25,8 @@ _ASKING = (_E.OK, _E.INTERNAL, _E.USAGE, _E.UNREACHABLE, _E.REFUSED)
 # command: (what it does, examples, exit codes); a command that is not here has its one line.
 TEXTS: dict[str, tuple[str, tuple[str, ...], tuple[ExitCode, ...]]] = {
     "run": (
-        "Reads the file, starts its workers and supervises them until SIGTERM, SIGINT or SIGHUP."
+        "Reads the file, starts its workers and supervises them until SIGTERM or SIGINT;"
+        " SIGHUP has the file read again."
         " It stays in the foreground and logs to standard error.",
         ("stepwarden run /etc/stepwarden/stepwarden.yaml",),
         (
