@@ -81,6 +81,7 @@ ENV_INCARNATION: Final = "STEPWARDEN_INCARNATION"
 ENV_TARGET: Final = "STEPWARDEN_TARGET"  # gRPC target of the agent service, "unix:/..." as a rule
 ENV_TOKEN: Final = "STEPWARDEN_TOKEN"
 ENV_PAGE_DIR: Final = "STEPWARDEN_PAGE_DIR"  # directory of this incarnation's pages
+ENV_MAIN: Final = "STEPWARDEN_MAIN_PID"  # main process of this incarnation, where we spawned it
 TOKEN_METADATA_KEY: Final = "stepwarden-token"
 
 # For a TCP target only, set by the operator: TLS is spoken where ENV_CA is set.

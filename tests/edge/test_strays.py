@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from stepwarden.core.evidence import ProcessId
+from stepwarden.edge.process_probe import alive
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.state_records import LifeRecord
 from stepwarden.edge.strays import find_strays
@@ -50,6 +52,9 @@ class Marked:
         wait_for(lambda: cmdline.read_bytes().startswith(b"sleep"))
         return process
 
+    def ticks(self, pid: int) -> int:
+        return ProcessTable.scan().by_pid[pid].start_ticks
+
     def found(self, trusted: object = anybody) -> list[LifeRecord]:
         table = ProcessTable.scan()
         found = find_strays({self.target}, table, trusted, self.home)  # type: ignore[arg-type]
@@ -69,6 +74,41 @@ def test_a_life_is_found_with_its_main_and_what_its_agent_needs(marked: Marked) 
     assert (record.worker, record.incarnation, record.pid) == ("w", marked.name, process.pid)
     assert (record.token, record.page_dir) == ("secret", str(marked.pages))
     assert record.start_ticks > 0
+
+
+def test_the_main_process_is_known_by_the_mark_that_its_tree_inherits(marked: Marked) -> None:
+    main = marked.start({})  # it has blanked its environment
+    child = marked.start(marked.marks(**{page.ENV_MAIN: str(main.pid)}))
+    (record,) = marked.found()
+    assert record.pid == main.pid != child.pid
+    assert record.start_ticks == marked.ticks(main.pid) > 0
+
+
+def test_a_main_process_that_has_ended_is_named_and_no_other_takes_its_place(
+    marked: Marked,
+) -> None:
+    main = marked.start({})
+    marked.start(marked.marks(**{page.ENV_MAIN: str(main.pid)}))
+    main.kill()
+    main.wait(10)
+    (record,) = marked.found()
+    assert (record.pid, record.start_ticks) == (main.pid, 0)
+    assert not alive(ProcessId(record.pid, record.start_ticks))
+
+
+def test_a_number_that_somebody_has_got_since_is_not_the_main_process(marked: Marked) -> None:
+    child = marked.start(marked.marks(**{page.ENV_MAIN: "4194303"}))
+    later = marked.start({})
+    assert marked.ticks(later.pid) >= marked.ticks(child.pid)
+    (record,) = marked.found()
+    assert (record.pid, record.start_ticks) == (4194303, 0)
+
+
+@pytest.mark.parametrize("told", ["", "x", "-1"])
+def test_a_mark_that_is_no_pid_says_nothing(marked: Marked, told: str) -> None:
+    process = marked.start(marked.marks(**{page.ENV_MAIN: told}))
+    (record,) = marked.found()
+    assert record.pid == process.pid
 
 
 def test_marks_count_only_for_the_user_that_the_worker_has(marked: Marked) -> None:

@@ -193,6 +193,27 @@ def test_o_state_1_workers_are_found_though_the_state_is_lost(lose: Callable[[Cr
         assert again.worker == "w1"
 
 
+@pytest.mark.parametrize("lose", [wiped_database, all_wiped])
+def test_a_main_process_that_ended_with_the_state_lost_is_not_taken_for_another_of_its_tree(
+    lose: Callable[[Crew], None],
+) -> None:
+    script = "tree; attach; step 5 | attach; step 5"
+    with Crew({"w1": stub(script, backend="flat")}, backends={"flat": FLAT}) as crew:
+        crew.ready()
+        main = crew.status()["w1"].pid
+        family = psutil.Process(main).children(recursive=True)
+        assert family
+        crew.kill()
+        psutil.Process(main).kill()
+        lose(crew)
+        assert any(process.is_running() for process in family)
+        crew.start()
+        crew.wait_event(lambda e: e.to_state == "HEALTHY" and e.incarnation == "2", worker="w1")
+        assert not any(process.is_running() for process in family)
+        dead = first(crew.events("w1"), lambda e: e.to_state == "DEAD")
+        assert dead.cause == "exit", dead.sentence
+
+
 def test_a_state_of_another_version_is_read_as_far_as_it_goes() -> None:
     """An upgrade, or one taken back: unknown keys and words in the notes lead to no second life,
     and the operator's word holds."""

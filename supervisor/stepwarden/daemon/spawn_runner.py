@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from stepwarden_proto import page
+
 from stepwarden.clock import Clock
 from stepwarden.config import WorkerConfig
 from stepwarden.core.deadline import Deadline
@@ -139,6 +141,7 @@ class SpawnRunner(Runner):
             run_as.limits,
             cgroup or None,
             output_fd,
+            pid_variable=page.ENV_MAIN,
         )
 
     async def exit_of(self, life: Life) -> Exit | None:

@@ -2,7 +2,9 @@
 
 The state may be lost while workers live on (a damaged disk, a wiped directory). A worker's
 environment names its worker, its life, its pages, its token, and where it beats to; the last tells
-whose it is. Of the processes of one life the main one is the one whose parent is none of them.
+whose it is, and of a spawned one which process is the main one. It may have ended meanwhile, and
+then that life is over, whatever is left of its tree. Where the mark is missing the main process is
+the one whose parent is none of them.
 
 Anybody can write such an environment, and a container may hold a supervisor of its own at the same
 path. So a mark counts only where the process runs as the user that the worker has, and finds at
@@ -26,6 +28,8 @@ from stepwarden.edge.state_records import LifeRecord
 _MOST_BYTES = 1 << 20
 _LIFE = re.compile(r"(?P<worker>[^/]+)\.[0-9]+\.[0-9a-f]{8}")
 _UNIX = "unix:"
+_ENDED = 0
+"""In place of the start time of a main process that has ended."""
 
 Trusted = Callable[[str, int], bool]
 """Whether a process of this user may be one of that worker."""
@@ -46,7 +50,7 @@ def find_strays(
         marks = marks_of(entry.process)
         if marks.get(page.ENV_TARGET) in targets and _is_ours(entry.pid, marks, trusted):
             marked.setdefault(marks[page.ENV_INCARNATION], []).append((entry, marks))
-    return [_record(found, page_home) for found in marked.values()]
+    return [_record(found, page_home, table) for found in marked.values()]
 
 
 def marks_of(process: ProcessId) -> dict[str, str]:
@@ -85,10 +89,13 @@ def _same_place(pid: int, target: str) -> bool:
         return False
 
 
-def _record(found: list[tuple[Proc, dict[str, str]]], page_home: Path) -> LifeRecord:
+def _record(
+    found: list[tuple[Proc, dict[str, str]]], page_home: Path, table: ProcessTable
+) -> LifeRecord:
     pids = {entry.pid for entry, _ in found}
     roots = [item for item in found if item[0].ppid not in pids] or found
     entry, marks = min(roots, key=lambda item: (item[0].start_ticks, item[0].pid))
+    main = _named_main(marks, entry, table) or entry.process
     return LifeRecord(
         marks[page.ENV_WORKER],
         marks[page.ENV_INCARNATION],
@@ -97,9 +104,24 @@ def _record(found: list[tuple[Proc, dict[str, str]]], page_home: Path) -> LifeRe
         _page_dir(entry.pid, marks) or str(page_home / marks[page.ENV_INCARNATION]),
         marks.get(page.ENV_TOKEN, ""),
         0.0,
-        entry.pid,
-        entry.start_ticks,
+        main.pid,
+        main.start_ticks,
     )
+
+
+def _named_main(marks: dict[str, str], member: Proc, table: ProcessTable) -> ProcessId | None:
+    """The main process by the mark that all of its tree inherits; None where there is no mark.
+
+    One that has ended is named too, by a start time that no process has. A process that began
+    after `member`, which descends from the main one, has only its number.
+    """
+    told = marks.get(page.ENV_MAIN, "")
+    if not (told.isascii() and told.isdigit()):
+        return None
+    entry = table.by_pid.get(int(told))
+    if entry is None or entry.gone or entry.start_ticks > member.start_ticks:
+        return ProcessId(int(told), _ENDED)
+    return entry.process
 
 
 def _page_dir(pid: int, marks: dict[str, str]) -> str:
