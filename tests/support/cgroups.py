@@ -14,6 +14,7 @@ from stepwarden.edge.cgroup import Cgroup, own_cgroup
 from support.waiting import wait_for
 
 FREEZERS = (Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup/cpu,freezer"))
+MEMORY = Path("/sys/fs/cgroup/memory")
 PATIENCE = 10.0
 
 
@@ -54,6 +55,28 @@ def frozen(*pids: int) -> Iterator[None]:
         for pid in pids:
             with suppress(OSError):
                 (top / "cgroup.procs").write_text(str(pid))
+        remove(Cgroup(group))
+
+
+@contextmanager
+def short_of_memory(limit: int, *pids: int) -> Iterator[Path]:
+    """Within the block these, and whoever they start, have so many bytes: version 1's controller.
+
+    Yields the group. The kernel kills one of them when they want more.
+    """
+    if not os.access(MEMORY, os.W_OK):
+        pytest.skip("no memory controller of cgroup version 1 to write to")
+    group = MEMORY / f"test-{uuid.uuid4().hex}"
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(limit))
+        for pid in pids:
+            (group / "cgroup.procs").write_text(str(pid))
+        yield group
+    finally:
+        for member in (group / "cgroup.procs").read_text().split():
+            with suppress(OSError):
+                (MEMORY / "cgroup.procs").write_text(member)
         remove(Cgroup(group))
 
 

@@ -29,7 +29,7 @@ def box() -> Iterator[DaemonBox]:
 
 
 def test_o_sysd_2_a_killed_worker_is_one_workers_death(box: DaemonBox) -> None:
-    """SIGKILL stands in for the kernel, which has no memory controller for the box."""
+    """SIGKILL stands in for the kernel here; stories/test_out_of_memory.py has the real one."""
     with box.serving(CREW % "auto"):
         pids, daemon = box.healthy("one", "two"), box.main_pid()
         box.run("kill", "-KILL", str(pids["one"]))
