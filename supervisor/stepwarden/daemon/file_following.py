@@ -39,7 +39,8 @@ class FileFollowing:
             return
         self._how = how
         await self._stop()
-        if not settings.reload_watch:
+        # A later configuration, or the end, may have come while the former watch was closed.
+        if self._how is not how or not settings.reload_watch:
             return
         self._watch = ConfigWatch(
             Path(config.path),
