@@ -26,12 +26,22 @@ def test_changes_are_taken_up_and_troubles_told_once(
 
     async def story() -> None:
         certificates = Certificates(TlsFiles(cert, key), "supervisor.agents")
+        refresh, looks = certificates.refresh, list[None]()
+
+        def counted() -> object:
+            looks.append(None)
+            return refresh()
+
+        monkeypatch.setattr(certificates, "refresh", counted)
         watch = CertificateWatch(lambda: [certificates], SystemClock(), told.append)
         watch.start()
         key.unlink()
         while not told:
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)  # several looks later it has still been told once
+        seen = len(looks)
+        while len(looks) < seen + 3:  # several looks later it has still been told once
+            await asyncio.sleep(0.01)
+        assert len(told) == 1
         authority.issue("server")
         while len(told) < 2:
             await asyncio.sleep(0.01)

@@ -32,17 +32,22 @@ asyncio.run(main())
 """
 
 
-def words(there: list[bool]) -> list[str]:
-    """What a SIGHUP comes to; `there`: what each look for the terminal finds."""
+def words(there: list[bool], enough: int) -> list[str]:
+    """What a SIGHUP comes to; `there`: what each look for the terminal finds.
+
+    Ends when it has told `enough` and every look was taken.
+    """
     told: list[str] = []
 
     async def story() -> None:
-        looks = iter(there)
+        looks = list(there)
         taken = Hangup(
-            lambda: told.append("reload"), lambda n: told.append(f"end {n}"), lambda: next(looks)
+            lambda: told.append("reload"), lambda n: told.append(f"end {n}"), lambda: looks.pop(0)
         )
         taken.arrived()
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(30):
+            while looks or len(told) < enough:
+                await asyncio.sleep(0.001)
 
     asyncio.run(story())
     return told
@@ -62,7 +67,7 @@ def test_what_a_hangup_means(
     monkeypatch: pytest.MonkeyPatch, there: list[bool], told: list[str]
 ) -> None:
     monkeypatch.setattr(hangup, "LOOK_AGAIN_SECONDS", 0.01)
-    assert words(there) == told
+    assert words(there, len(told)) == told
 
 
 def test_a_path_that_is_no_terminal_is_none(tmp_path: Path) -> None:

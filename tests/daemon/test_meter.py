@@ -300,13 +300,18 @@ def test_a_fault_of_ours_is_told_once_and_ends_nothing(stage: Stage) -> None:
     stage.turn()
     before = stage.meter.snapshot
     broken: Any = None
+    whole = stage.units["a"].state
     stage.units["a"].state = broken
     stage.turn()
     stage.turn()
     assert stage.meter.snapshot is before
+    assert stage.meter.faults == 2
     assert stage.meter.turned_at == stage.clock.now
     (event,) = stage.told
     assert event.sentence.startswith("a fault of ours in the metrics: AttributeError")
+    stage.units["a"].state = whole
+    stage.turn()
+    assert stage.meter.snapshot.taken_at == stage.clock.now  # it goes on by itself
 
 
 def test_what_is_counted_of_steps_is_bounded(stage: Stage) -> None:

@@ -285,3 +285,34 @@ def test_without_an_address_nothing_is_served(page: MetricsPage) -> None:
     server.start()
     assert server.addresses == []
     server.shutdown()
+
+
+def test_a_page_that_cannot_be_made_is_answered_500_and_told_once() -> None:
+    page, told = make_page(), list[str]()
+    page.render = _broken  # type: ignore[method-assign]
+    server = MetricsServer([LOCAL], page, SystemClock(), told.append)
+    server.start()
+    try:
+        for _ in range(3):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(f"http://{server.addresses[0]}/metrics", timeout=30)
+            assert refused.value.code == 500
+            refused.value.close()
+    finally:
+        server.shutdown()
+    assert told == ["a fault of ours in the metrics page: LookupError: no such figure"]
+
+
+def _broken() -> bytes:
+    raise LookupError("no such figure")
+
+
+def test_a_thread_that_dies_at_once_refuses_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def dies(*_: object) -> None:
+        raise OSError("no descriptors left")
+
+    monkeypatch.setattr(MetricsServer, "_serve", dies)
+    server = MetricsServer([LOCAL], make_page(), SystemClock())
+    with pytest.raises(RefusedError, match="cannot serve metrics: OSError: no descriptors left"):
+        server.start()
+    assert server.addresses == []

@@ -11,7 +11,7 @@ from pathlib import Path
 from stepwarden.clock import Clock
 from stepwarden.config import Config, SupervisorSettings
 from stepwarden.core.commands import BY_HOST, end_with_daemon
-from stepwarden.core.event import Event
+from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import Exit
 from stepwarden.core.heartbeat import BeatFacts
 from stepwarden.core.worker import WorkerState
@@ -185,8 +185,14 @@ class Machine:
         )
         self.metrics = MetricsServer(
             targets(config.supervisor.metrics, "supervisor.metrics"),
-            MetricsPage(lambda: self.meter.snapshot, lambda: self.meter.turned_at, clock),
+            MetricsPage(
+                lambda: self.meter.snapshot,
+                lambda: self.meter.turned_at,
+                clock,
+                lambda: self.meter.faults,
+            ),
             clock,
+            lambda text: reporter.note(Event(Kind.DAEMON, text)),
         )
 
     def _make_judges(self, config: Config, reports: Reports) -> None:

@@ -65,9 +65,10 @@ class Meter:
         self._reloads: ReloadCounts = NoReloads(clock.wall().timestamp())
         self._paused = 0.0
         self._faulty = False
+        self.faults = 0
         self.turned_at = clock.monotonic()
         self._due = Deadline(self.turned_at)
-        self.snapshot = MetricsSnapshot(self._supervisor())
+        self.snapshot = MetricsSnapshot(self._supervisor(), taken_at=self.turned_at)
 
     def event(self, event: Event) -> None:
         """Count one event."""
@@ -99,7 +100,9 @@ class Meter:
         self._due = Deadline.after(now, HEARTBEAT_SECONDS / 2)
         try:
             self.snapshot = self._taken(now)
+            self._faulty = False
         except Exception as error:
+            self.faults += 1  # the next second tries again
             if not self._faulty:
                 text = f"a fault of ours in the metrics: {type(error).__name__}: {error}"
                 self._note(Event(Kind.DAEMON, text))
@@ -112,7 +115,7 @@ class Meter:
             self._meter(name).figures(unit, self._restarts_used(unit, now), now)
             for name, unit in self._units.items()
         )
-        return MetricsSnapshot(self._supervisor(), workers)
+        return MetricsSnapshot(self._supervisor(), workers, now)
 
     def _meter(self, name: str) -> WorkerMeter:
         meter = self._meters.get(name)

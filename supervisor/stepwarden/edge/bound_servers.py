@@ -50,6 +50,8 @@ class BoundServers:
         self._told = told
         self._bound: list[_Bound] = []
         self._serving = False
+        # Who sees the end of a server and who sees its socket gone must not both replace it.
+        self._replacing = asyncio.Lock()
 
     @property
     def listening(self) -> list[Listening]:
@@ -103,18 +105,27 @@ class BoundServers:
     async def bind_again(self, target: Target) -> None:
         """Listen there with a new server, and let the old one go.
 
-        Raises what `listen` raises; then everything is as it was.
+        Nothing is done where that address is served by now. Raises what `listen` raises; then
+        everything is as it was.
         """
-        for place, old in enumerate(self._bound):
-            if old.listening.target == target and self._serving:
-                if old.ended:
-                    # At its end it takes its socket's name away, which must not be the new one's.
-                    await self._end(old, 0.0)
-                new = await self._listen(target)
-                self._bound[place] = new
-                await self._serve(new)
-                await self._end(old, RETIRE_SECONDS)
-                return
+        asked = [bound for bound in self._bound if bound.listening.target == target]
+        async with self._replacing:
+            for old in [bound for bound in asked if bound in self._bound]:
+                if self._serving:
+                    await self._replace(old)
+                    return
+
+    async def _replace(self, old: _Bound) -> None:
+        if old.ended:
+            # At its end it takes its socket's name away, which must not be the new one's.
+            await self._end(old, 0.0)
+        new = await self._listen(old.listening.target)
+        if old not in self._bound:  # all were stopped meanwhile
+            await self._end(new, 0.0)
+            return
+        self._bound[self._bound.index(old)] = new
+        await self._serve(new)
+        await self._end(old, RETIRE_SECONDS)
 
     async def _serve(self, bound: _Bound) -> None:
         await bound.server.start()

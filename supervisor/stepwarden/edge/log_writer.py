@@ -15,7 +15,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO
 
+from stepwarden.clock import SystemClock
+from stepwarden.core.deadline import Deadline
 from stepwarden.edge.log_file import LogFile
+from stepwarden.waiting import timeout_for
 
 MAX_LINES = 10_000
 _BATCH_LINES = 500  # written to a file at once
@@ -43,6 +46,7 @@ class LogWriter:
         self._note = note
         self._lines: queue.Queue[str | None] = queue.Queue(MAX_LINES)
         self._dropped = 0
+        self._counting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
@@ -51,7 +55,8 @@ class LogWriter:
         try:
             self._lines.put_nowait(text)
         except queue.Full:
-            self._dropped += 1
+            with self._counting:
+                self._dropped += 1
         return len(text)
 
     def flush(self) -> None:
@@ -68,15 +73,18 @@ class LogWriter:
         """Write what is queued, for at most `seconds`."""
         if isinstance(self._out, LogFile):
             self._out.end()
+        clock = SystemClock()
+        deadline = Deadline.after(clock.monotonic(), seconds)
         with suppress(queue.Full):
-            self._lines.put(None, timeout=seconds)
-        self._thread.join(seconds)
+            self._lines.put(None, timeout=timeout_for(deadline, clock))
+        self._thread.join(timeout_for(deadline, clock))
 
     def _run(self) -> None:
         more = True
         while more:
             text, more = self._next()
-            dropped, self._dropped = self._dropped, 0
+            with self._counting:
+                dropped, self._dropped = self._dropped, 0
             if dropped:
                 text = self._note(dropped) + text
             if isinstance(self._out, LogFile):

@@ -30,6 +30,8 @@ _Value = float | dict[str, float] | FrozenHistogram
 class MetricsPage:
     """Renders the newest snapshot. `turned_at`: when the loop last turned, in monotonic seconds.
 
+    `faults`: how often no snapshot could be made.
+
     For one thread: that of the server.
     """
 
@@ -38,10 +40,12 @@ class MetricsPage:
         snapshot: Callable[[], MetricsSnapshot],
         turned_at: Callable[[], float],
         clock: Clock,
+        faults: Callable[[], int] = lambda: 0,
     ) -> None:
         self._snapshot = snapshot
         self._turned_at = turned_at
         self._clock = clock
+        self._faults = faults
         self.scrapes = 0
         self.dropped = 0
         self._shown: MetricsSnapshot | None = None
@@ -76,6 +80,8 @@ class MetricsPage:
             dict(own.reloads),
             int(own.reload_ok),
             own.reloaded_at,
+            elapsed(snapshot.taken_at, self._clock.monotonic()),
+            self._faults(),
             self.scrapes,
             self.dropped,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from stepwarden.clock import Clock
@@ -30,6 +30,7 @@ REQUEST_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
 """Until a client has taken its answer."""
 
+_START_SECONDS = 10.0
 _JOIN_SECONDS = 2.0
 _CLOSE_SECONDS = 0.5
 _REST_SECONDS = 1.0
@@ -37,32 +38,47 @@ _REST_SECONDS = 1.0
 
 _BACKLOG = 32
 _HINT = b"stepwarden: metrics are at /metrics\n"
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+}
 
 
 class MetricsServer:
-    """Serves `page` on `targets`. `certificates`: what it shows, to be refreshed."""
+    """Serves `page` on `targets`. `certificates`: what it shows, to be refreshed.
+
+    `told` hears, in the loop that called `start`, of the first page that could not be made.
+    """
 
     def __init__(
         self,
         targets: Sequence[Target],
         page: MetricsPage,
         clock: Clock,
+        told: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._targets = tuple(targets)
         self._page = page
         self._clock = clock
+        self._told = told
         self._sockets: list[tuple[socket.socket, Certificates | None]] = []
         self.certificates: list[Certificates] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._failed: str | None = None
+        self._starter: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        self._faulty = False
         self._serving: dict[asyncio.Task[None], None] = {}
 
     def start(self) -> None:
         """Listen and serve; without targets nothing is done.
 
-        AlreadyRunningError, RefusedError: an address cannot be had; then nothing is held.
+        AlreadyRunningError, RefusedError: an address cannot be had, or the thread that serves did
+        not come up; then nothing is held.
         """
         if not self._targets:
             return
@@ -72,12 +88,22 @@ class MetricsServer:
         except StepwardenError:
             self._close_sockets()
             raise
+        with suppress(RuntimeError):  # without a loop, the thread tells by itself
+            self._starter = asyncio.get_running_loop()
         ready = threading.Event()
         self._thread = threading.Thread(
             target=self._run, args=(ready,), name="metrics", daemon=True
         )
-        self._thread.start()
-        ready.wait(_JOIN_SECONDS)
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no thread is to be had
+            self._thread = None
+            self._close_sockets()
+            raise RefusedError(f"cannot serve metrics: {error}") from error
+        if not ready.wait(_START_SECONDS) or self._failed is not None:
+            why = self._failed or f"its thread is not there after {_START_SECONDS:g} s"
+            self.shutdown()
+            raise RefusedError(f"cannot serve metrics: {why}")
 
     @property
     def addresses(self) -> list[str]:
@@ -116,7 +142,14 @@ class MetricsServer:
         self.certificates.clear()
 
     def _run(self, ready: threading.Event) -> None:
-        asyncio.run(self._serve(ready))
+        try:
+            asyncio.run(self._serve(ready))
+        except Exception as error:  # whoever waits for the start hears of it
+            self._failed = f"{type(error).__name__}: {error}"
+            if ready.is_set():
+                self._tell(f"the metrics are not served any more: {self._failed}")
+        finally:
+            ready.set()
 
     async def _serve(self, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -193,10 +226,28 @@ class MetricsServer:
         if method not in (b"GET", b"HEAD"):
             return _response(405, b"only GET and HEAD are served\n", b"Allow: GET, HEAD\r\n")
         if target == b"/metrics":
-            found = _response(200, self._page.render(), kind=CONTENT_TYPE)
+            found = self._rendered()
         else:
             found = _response(200 if target == b"/" else 404, _HINT)
         return found if method == b"GET" else found[:1]
+
+    def _tell(self, text: str) -> None:
+        if self._starter is None:
+            self._told(text)
+            return
+        with suppress(RuntimeError):  # that loop has ended
+            self._starter.call_soon_threadsafe(self._told, text)
+
+    def _rendered(self) -> tuple[bytes, ...]:
+        try:
+            page = self._page.render()
+        except Exception as error:  # a fault of ours: the one who scrapes must see that it is one
+            if not self._faulty:
+                self._tell(f"a fault of ours in the metrics page: {type(error).__name__}: {error}")
+            self._faulty = True
+            return _response(500, b"the page of metrics could not be made\n")
+        self._faulty = False
+        return _response(200, page, kind=CONTENT_TYPE)
 
 
 async def _streams(

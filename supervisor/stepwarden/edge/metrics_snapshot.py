@@ -47,7 +47,8 @@ class SupervisorFigures:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """Everything that the loop knew at one instant."""
+    """Everything that the loop knew at one instant, `taken_at` (monotonic seconds)."""
 
     supervisor: SupervisorFigures
     workers: tuple[WorkerFigures, ...] = ()
+    taken_at: float = 0.0

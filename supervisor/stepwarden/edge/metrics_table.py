@@ -115,6 +115,15 @@ SUPERVISOR_METRICS = (
         GAUGE,
         "Unix time at which the configuration that is in force was taken over.",
     ),
+    _own(
+        "metrics_age_seconds",
+        GAUGE,
+        "Time since the loop last left its figures behind, worked out at the scrape. Above 3 while"
+        " the loop turns: a fault of ours keeps them from being renewed, and all else is that old.",
+    ),
+    _own(
+        "metrics_faults_total", COUNTER, "Times that a fault of ours kept the figures as they were."
+    ),
     _own("metrics_scrapes_total", COUNTER, "Pages of metrics that were served."),
     _own(
         "metrics_connections_dropped_total",
