@@ -26,7 +26,22 @@ def worker_dict(worker: Any) -> dict[str, Any]:
 
 def worker_lines(worker: Any) -> list[str]:
     """Everything known of one worker."""
-    facts = {
+    lines = []
+    for label, text in _facts(worker).items():
+        if text:
+            lines += wrapped(f"{label + ':':<17}{plain(text)}", 17)
+    if worker.ranks:
+        lines += ["", *table(_RANK_HEADER, [_rank_row(rank) for rank in worker.ranks], WIDTH)]
+    for rank in worker.ranks:
+        remarks = _remarks(rank)
+        if remarks:
+            lines += wrapped(f"{plain(rank.name)}: {'; '.join(remarks)}")
+    return lines
+
+
+def _facts(worker: Any) -> dict[str, str]:
+    """Labels and texts in the order shown; an empty text is not shown."""
+    return {
         "worker": worker.name,
         "state": f"{worker.state} for {duration(worker.state_age_seconds)}",
         "cause": worker.cause,
@@ -55,17 +70,6 @@ def worker_lines(worker: Any) -> list[str]:
         "agent": "silent: its page moves, but no beat arrives" if worker.agent_silent else "",
         "cannot be ended": " ".join(str(pid) for pid in worker.leftover_pids),
     }
-    lines = []
-    for label, text in facts.items():
-        if text:
-            lines += wrapped(f"{label + ':':<17}{plain(text)}", 17)
-    if worker.ranks:
-        lines += ["", *table(_RANK_HEADER, [_rank_row(rank) for rank in worker.ranks], WIDTH)]
-    for rank in worker.ranks:
-        remarks = _remarks(rank)
-        if remarks:
-            lines += wrapped(f"{plain(rank.name)}: {'; '.join(remarks)}")
-    return lines
 
 
 def output_lines(worker: Any) -> list[str]:
