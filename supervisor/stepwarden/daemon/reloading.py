@@ -145,23 +145,22 @@ class Reloader:
         except (StepwardenError, OSError) as error:
             return await self._failed(triggers, [str(error)])
         except Exception as error:  # a fault of ours must not end reloading for ever
-            return await self._failed(
-                triggers, [f"a fault of ours: {type(error).__name__}: {error}"]
-            )
+            return await self._failed(triggers, [_our_fault(error)])
         return await self._succeeded(triggers, loaded.config, changes)
 
     async def _dry_run(self) -> ReloadOutcome:
         try:
             loaded = await self._load()
             self._object(loaded)
+            changes = plan(loaded.wanted, self._hooks.units).changes
+            sentence = f"dry run: {summary(changes)}; nothing is done"
+            return ReloadOutcome(False, changes, (), sentence, _warnings(loaded.config))
         except ConfigError as error:
             problems = [str(problem) for problem in error.problems]
         except (StepwardenError, OSError) as error:
             problems = [str(error)]
-        else:
-            changes = plan(loaded.wanted, self._hooks.units).changes
-            sentence = f"dry run: {summary(changes)}; nothing is done"
-            return ReloadOutcome(False, changes, (), sentence, _warnings(loaded.config))
+        except Exception as error:  # who asks gets one line of it, as with a reload
+            problems = [_our_fault(error)]
         return _refused(problems, "dry run: the file cannot be used")
 
     async def _load(self) -> Loaded:
@@ -283,3 +282,7 @@ def _warnings(config: Config) -> tuple[str, ...]:
 
 def _all(triggers: list[str]) -> str:
     return ", ".join(dict.fromkeys(triggers))
+
+
+def _our_fault(error: Exception) -> str:
+    return f"a fault of ours: {type(error).__name__}: {error}"

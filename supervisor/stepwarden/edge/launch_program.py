@@ -46,13 +46,21 @@ def main() -> int:
     passed, received = _read_request()
     if not received:
         return 0
-    os.write(CHANNEL, b"+")
     try:
+        os.write(CHANNEL, b"+")
         _become(json.loads(received), passed)
+    except BrokenPipeError:
+        return EXIT_NOT_STARTED  # the supervisor is gone, and nobody is left to be told
     except Exception as error:  # whatever went wrong belongs to the supervisor's log
-        text = str(error) or type(error).__name__  # a MemoryError has no text
-        os.write(CHANNEL, b"!" + text.encode("utf-8", "backslashreplace")[:4000])
+        _tell(str(error) or type(error).__name__)  # a MemoryError has no text
     return EXIT_NOT_STARTED
+
+
+def _tell(text: str) -> None:
+    try:
+        os.write(CHANNEL, b"!" + text.encode("utf-8", "backslashreplace")[:4000])
+    except BrokenPipeError:  # as above
+        return
 
 
 def _close_inherited() -> None:
