@@ -65,7 +65,7 @@ def _attached(service: object) -> bool:
 
 def _bare(scratch: Path) -> float:
     scratch.mkdir()
-    with _bare_server(scratch) as server, _agents(scratch):
+    with bare_server(scratch) as server, agents(scratch, WORKERS, RANKS):
         # Its own agents need no longer to attach than those of the daemon did.
         time.sleep(SETTLE_SECONDS + 5.0)
         before = cpu_seconds(server)
@@ -74,8 +74,9 @@ def _bare(scratch: Path) -> float:
 
 
 @contextmanager
-def _bare_server(scratch: Path) -> Iterator[int]:
-    command = [sys.executable, str(HERE / "bare_server.py"), str(scratch / "a.sock")]
+def bare_server(scratch: Path, *options: str) -> Iterator[int]:
+    """The reference in a process of its own; gives its pid. `options`: as of bare_server.py."""
+    command = [sys.executable, str(HERE / "bare_server.py"), str(scratch / "a.sock"), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         server.stdout.readline()
@@ -86,9 +87,10 @@ def _bare_server(scratch: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _agents(scratch: Path) -> Iterator[None]:
+def agents(scratch: Path, workers: int, ranks: int) -> Iterator[None]:
+    """Worker processes without a supervisor, whose agents beat to the reference."""
     processes = []
-    for number in range(WORKERS):
+    for number in range(workers):
         pages = scratch / f"pages{number}"
         pages.mkdir()
         told = {
@@ -98,7 +100,7 @@ def _agents(scratch: Path) -> Iterator[None]:
             ENV_TOKEN: "none",
             ENV_PAGE_DIR: str(pages),
         }
-        command = [sys.executable, str(HERE / "many_ranks.py"), str(RANKS)]
+        command = [sys.executable, str(HERE / "many_ranks.py"), str(ranks)]
         processes.append(subprocess.Popen(command, env=os.environ | told))
     try:
         yield

@@ -24,6 +24,7 @@ import results
 import scrape
 import startup
 import step_cost
+import thousand_ranks
 
 BENCHMARKS = (
     step_cost,
@@ -36,6 +37,7 @@ BENCHMARKS = (
     reload,
     leaks,
     scrape,
+    thousand_ranks,
 )
 BY_NAME = (judge,)
 """Only run where they are asked for."""

@@ -44,6 +44,8 @@ class Awareness:
 
     def lost(self, since: float, now: float) -> float:
         """Seconds between `since` and `now` in which the loop did not run."""
+        if not self.pauses or self.pauses[-1].end <= since:
+            return 0.0  # as a rule, and asked of each clock in each turn
         return sum(elapsed(max(since, p.begin), min(now, p.end)) for p in self.pauses)
 
     def forget_before(self, instant: float) -> Awareness:

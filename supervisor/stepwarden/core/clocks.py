@@ -250,7 +250,8 @@ def _clock(
     step: Step | None = None,
 ) -> RunningClock:
     pushed = scene.awareness.lost(began, scene.now)
-    pushed += lease_seconds(leases, began, scene.policy.lease_cap)
+    if leases:
+        pushed += lease_seconds(leases, began, scene.policy.lease_cap)
     return RunningClock(
         subject=subject,
         cause=cause,
