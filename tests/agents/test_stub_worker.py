@@ -67,14 +67,18 @@ def test_a_bounded_freeze_goes_back_to_stepping(stub: Running) -> None:
     assert stub.control.status()["mode"] == "step"
 
 
+ROUNDING = 0.001
+"""A page counts microseconds, and the stub's sleep begins a little before its step's stamp."""
+
+
 def test_scripted_steps_have_their_lengths(stub: Running) -> None:
     stub.control.send("steps 1.2 0.9")
     first, second = stub.wait("len(view.last_ended) == 2").last_ended
     # Each is long enough for a look of the beat thread, so that its end is stamped.
     assert first.seconds is not None
     assert second.seconds is not None
-    assert first.seconds >= 1.2
-    assert second.seconds >= 0.9
+    assert first.seconds >= 1.2 - ROUNDING
+    assert second.seconds >= 0.9 - ROUNDING
 
 
 def test_mute_stops_the_tick_and_silence_does_not(stub: Running) -> None:

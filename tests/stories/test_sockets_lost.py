@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
 from stepwarden.config import load
@@ -22,7 +23,13 @@ def trouble(crew: Crew) -> str:
 
 
 def said(crew: Crew, text: str) -> None:
-    crew.wait_event(lambda event: text in event.sentence)
+    def heard() -> bool:
+        try:
+            return any(text in event.sentence for event in crew.events())
+        except grpc.RpcError:
+            return False  # the server that was asked is just being replaced
+
+    wait_for(heard, 60)
 
 
 def test_a_runtime_directory_that_is_removed_comes_back_and_so_do_the_agents() -> None:

@@ -72,7 +72,10 @@ def make_logger(
     """A logger in the format `json`, `console`, or `auto`; `writer` writes to `file`."""
     console = for_people(log_format, file)
     renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors=file is None and colored(sys.stderr, os.environ))
+        structlog.dev.ConsoleRenderer(
+            exception_formatter=structlog.dev.plain_traceback,
+            colors=file is None and colored(sys.stderr, os.environ),
+        )
         if console
         else structlog.processors.JSONRenderer(default=str, allow_nan=False)
     )

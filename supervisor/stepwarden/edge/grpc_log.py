@@ -25,7 +25,10 @@ def import_quietly() -> None:
     logging.getLogger("grpc").addHandler(logging.NullHandler())
     os.environ[_LEVEL] = "NONE"
     try:
-        import grpc  # noqa: F401 - for what it reads meanwhile
+        import grpc
+
+        # Older versions read it when the first of their objects is made.
+        grpc.ssl_channel_credentials()
     finally:
         del os.environ[_LEVEL]
 
