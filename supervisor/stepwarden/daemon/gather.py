@@ -56,7 +56,7 @@ def arrivals(life: Life) -> list[Event]:
     for name, memory in life.ranks.items():
         who = rank_name(name)
         pid = memory.process.pid if memory.process is not None else None
-        bye = _rank(memory).bye
+        bye = _said_bye(memory)
         if memory.parted and not bye:  # the same process has an agent again
             memory.announced = memory.parted = False
         if not memory.announced:
@@ -66,6 +66,13 @@ def arrivals(life: Life) -> list[Event]:
             memory.parted = True
             events.append(_told(life, Kind.DETACHED, f"{who} said bye", name, pid))
     return events
+
+
+def _said_bye(memory: RankMemory) -> bool:
+    """The page is newer than any beat; without either nothing was said."""
+    if memory.page is not None:
+        return memory.page.closed
+    return memory.beats is not None and memory.beats.bye
 
 
 def _told(life: Life, kind: Kind, sentence: str, rank: str, pid: int | None) -> Event:
