@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import signal
@@ -12,6 +13,7 @@ from contextlib import closing
 
 import psutil
 import pytest
+from stepwarden.edge.state_copy import open_unchanged
 from stepwarden.edge.state_file import NAME as DATABASE
 from support.crew import Crew, Event, data, first, living, secrets_of, shell, stub
 from support.daemon import free_port
@@ -191,6 +193,24 @@ def test_o_state_1_workers_are_found_though_the_state_is_lost(lose: Callable[[Cr
         crew.stub("w1").tell("exit 3")
         again = crew.wait_event(lambda e: e.kind == "started" and e.incarnation == "2")
         assert again.worker == "w1"
+
+
+def noted_pids(crew: Crew) -> dict[str, int]:
+    """What the state database says of the lives, as the next daemon would read it."""
+    with open_unchanged(crew.directory / "state" / DATABASE) as database:
+        bodies = [json.loads(body) for (body,) in database.execute("SELECT body FROM life")]
+    return {body["worker"]: body["pid"] for body in bodies}
+
+
+def test_o_state_1_what_was_found_by_marks_alone_is_noted_for_the_next_daemon() -> None:
+    with three() as crew:
+        crew.ready()
+        before = pids(crew)
+        crew.kill()
+        all_wiped(crew)
+        crew.start()
+        crew.ready()
+        wait_for(lambda: noted_pids(crew) == before, 20, lambda: f"noted: {noted_pids(crew)}")
 
 
 @pytest.mark.parametrize("lose", [wiped_database, all_wiped])

@@ -164,6 +164,7 @@ class Actor:
         self._own(unit, life)
         if life.runner != ATTACH or life.main is not None:
             self.exits.watch_main(unit, life)
+        self._tasks.start(self._starter.note_adopted(life))
         self._tasks.start(self._starter.watch_again(unit, life))
 
     def note_arrival(self, unit: Unit, life: Life, now: float) -> None:

@@ -286,6 +286,14 @@ class Starter:
             text += " a daemon that comes after a crash of this one would not know of it"
             self._tell(life, text, Kind.DAEMON)
 
+    async def note_adopted(self, life: Life) -> None:
+        """Note what was found out of a life at its adoption alone, such as its pid by its marks.
+
+        The next daemon may come when the process that told it is gone.
+        """
+        if record_of(life) not in self._store.lives():
+            await self.write_down(life)
+
     def _tell(self, life: Life, text: str, kind: Kind = Kind.STARTED) -> None:
         self._note(Event(kind, text, life.worker, str(life.incarnation)))
 
