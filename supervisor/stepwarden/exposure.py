@@ -64,11 +64,9 @@ def is_loopback(host: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-def exposed(hosts: Iterable[str], tls: bool, insecure: bool) -> str:
-    """Which of `hosts`, addresses of one listener, must not be served so; "" for none."""
-    if tls or insecure:
-        return ""
-    return next((host for host in hosts if not is_loopback(host)), "")
+def exposed(hosts: Iterable[str], tls: bool, insecure: bool) -> bool:
+    """Whether one of `hosts`, addresses of one listener, must not be served so."""
+    return not (tls or insecure) and not all(map(is_loopback, hosts))
 
 
 def exposure_text(address: str) -> str:

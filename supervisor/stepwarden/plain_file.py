@@ -7,6 +7,12 @@ import os
 import stat
 from pathlib import Path
 
+MAX_CONFIG_BYTES = 4 * 1024 * 1024
+"""Of a configuration file; one with thousands of workers stays far below this.
+
+Whoever loads it and whoever watches it read so much: by that they agree on its identity.
+"""
+
 
 class NotRegularError(OSError):
     """A pipe, a device, a directory or a socket has this name."""

@@ -13,10 +13,11 @@ from stepwarden.config import Config
 from stepwarden.config.difference import (
     NEXT_START_KEYS,
     PROCESS_KEYS,
-    Effect,
+    When,
     difference,
+    differing_marks,
     effect_of,
-    needs_restart,
+    process_marks,
 )
 from stepwarden.config.effective import effective_yaml
 from stepwarden.config.loader import load_text
@@ -91,32 +92,32 @@ supervisor: {state_dir: "/var/lib/x", runtime_dir: /run/x}
 @pytest.mark.parametrize(
     ("path", "value", "expected", "effect"),
     [
-        (("workers", "c", "retry", "window"), "9s", {"c": ["retry.window"]}, Effect.NOW),
+        (("workers", "c", "retry", "window"), "9s", {"c": ["retry.window"]}, When.NOW),
         (
             ("backends", "flat", "step", "base"),
             3,
             {"c": ["step.base"]},
-            Effect.NOW,
+            When.NOW,
         ),
         (
             ("defaults", "stop", "grace"),
             "9s",
             {name: ["stop.grace"] for name in "abcd"},
-            Effect.NOW,
+            When.NOW,
         ),
-        (("workers", "c", "command"), ["d"], {"c": ["command"]}, Effect.RESTART),
-        (("workers", "c", "env"), {"A": "1"}, {"c": ["env.A"]}, Effect.RESTART),
-        (("workers", "a", "env", "TOKEN"), "other", {"a": ["env.TOKEN"]}, Effect.RESTART),
-        (("workers", "c", "user"), "nobody", {"c": ["user"]}, Effect.RESTART),
-        (("workers", "c", "cwd"), "/tmp", {"c": ["cwd"]}, Effect.RESTART),
+        (("workers", "c", "command"), ["d"], {"c": ["command"]}, When.RESTART),
+        (("workers", "c", "env"), {"A": "1"}, {"c": ["env.A"]}, When.RESTART),
+        (("workers", "a", "env", "TOKEN"), "other", {"a": ["env.TOKEN"]}, When.RESTART),
+        (("workers", "c", "user"), "nobody", {"c": ["user"]}, When.RESTART),
+        (("workers", "c", "cwd"), "/tmp", {"c": ["cwd"]}, When.RESTART),
         (("workers", "d", "attach", "expect_user"), "nobody", {"d": ["attach.expect_user"]}, None),
         (("workers", "c", "heartbeat"), {"interval": "2s"}, {"c": ["heartbeat.interval"]}, None),
-        (("workers", "c", "needs"), ["d"], {"c": ["needs"]}, Effect.NEXT_START),
-        (("workers", "c", "autostart"), False, {"c": ["autostart"]}, Effect.NEXT_START),
+        (("workers", "c", "needs"), ["d"], {"c": ["needs"]}, When.NEXT_START),
+        (("workers", "c", "autostart"), False, {"c": ["autostart"]}, When.NEXT_START),
     ],
 )
 def test_one_edit_is_named_for_each_whom_it_touches(
-    path: tuple[str, ...], value: Any, expected: dict[str, list[str]], effect: Effect | None
+    path: tuple[str, ...], value: Any, expected: dict[str, list[str]], effect: When | None
 ) -> None:
     found = difference(config(BASE), config(changed(BASE, path, value)))
     assert keys(found.changed) == expected
@@ -173,8 +174,9 @@ def test_what_a_process_got_is_compared_as_it_is_written() -> None:
     one, other = (load_text(text, PATH, {"HOST": host}) for host in ("x", "y"))
     assert difference(one, other).nothing
     wanted = config(changed(BASE, ("workers", "c", "env"), {"B": "1"}))
-    assert needs_restart(one.workers["c"], wanted.workers["c"]) == ("command", "env")
-    assert needs_restart(one.workers["c"], other.workers["c"]) == ()
+    had = process_marks(one.workers["c"])
+    assert differing_marks(had, process_marks(wanted.workers["c"])) == ("command", "env")
+    assert differing_marks(had, process_marks(other.workers["c"])) == ()
 
 
 def test_every_key_of_a_worker_has_an_effect() -> None:
@@ -198,8 +200,8 @@ def test_every_key_of_a_worker_has_an_effect() -> None:
         "step",
         "stop",
     }
-    assert effect_of("output.path") is Effect.RESTART
-    assert effect_of("output.keep") is Effect.NEXT_START
+    assert effect_of("output.path") is When.RESTART
+    assert effect_of("output.keep") is When.NEXT_START
 
 
 EDITS = st.lists(

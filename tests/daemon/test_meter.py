@@ -17,10 +17,11 @@ from stepwarden.core.lifecycle import State
 from stepwarden.core.worker import WorkerState
 from stepwarden.daemon import gather
 from stepwarden.daemon.life import Life
-from stepwarden.daemon.meter import Meter, NoReloads
+from stepwarden.daemon.meter import Meter
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.metrics_page import MetricsPage
 from stepwarden.edge.page_reader import PageReader
+from stepwarden.edge.reload_views import ReloadCounts
 from stepwarden_agent.page_file import create_page
 from stepwarden_agent.progress import Ring
 from support.clocks import FakeClock
@@ -284,7 +285,7 @@ def test_reloads(stage: Stage) -> None:
     stage.turn()
     assert stage.value("config_last_reload_successful") == 1
     assert stage.value("config_last_reload_success_timestamp_seconds") is not None
-    counts = NoReloads(5e9, succeeded=2, failed=1, last_failed=True)
+    counts = ReloadCounts(5e9, succeeded=2, failed=1, last_failed=True)
     stage.meter.follow_reloads(counts)
     stage.turn()
     assert stage.value("config_last_reload_successful") == 0

@@ -53,7 +53,7 @@ _OPEN_TEXTS = frozenset(
 """Words that can be no secret. Any other text is only said to be another one."""
 
 
-class Effect(StrEnum):
+class When(StrEnum):
     """When a changed key holds."""
 
     NOW = "now"
@@ -69,7 +69,7 @@ class KeyChange:
     """
 
     key: str
-    effect: Effect
+    effect: When
     before: str = ""
     after: str = ""
 
@@ -124,13 +124,6 @@ def worker_changes(old: WorkerConfig, new: WorkerConfig, grouped: bool = False) 
     return _changes(effective_worker(old, grouped), effective_worker(new, grouped), effect_of)
 
 
-def needs_restart(running: WorkerConfig, wanted: WorkerConfig) -> tuple[str, ...]:
-    """The keys that a process started as `running` does not have as `wanted`; () for none."""
-    changes = worker_changes(running, wanted)
-    keys = (change.key for change in changes if change.effect is Effect.RESTART)
-    return tuple(dict.fromkeys(_section(key) for key in keys))
-
-
 def process_marks(worker: WorkerConfig) -> str:
     """What a process is started with, key by key, as digests: to be noted with its life.
 
@@ -140,7 +133,7 @@ def process_marks(worker: WorkerConfig) -> str:
 
 
 def differing_marks(noted: str, wanted: str) -> tuple[str, ...]:
-    """As `needs_restart`, by the `process_marks` of both."""
+    """The keys that a process started with `noted` does not have as `wanted`; () for none."""
     if noted == wanted:
         return ()
     had, wants = (dict(m.split("=", 1) for m in t.split() if "=" in m) for t in (noted, wanted))
@@ -151,7 +144,7 @@ def _marks(worker: WorkerConfig) -> dict[str, str]:
     shipped = dict(_flat(effective_worker(_PLAIN, False)))
     sections: dict[str, dict[str, Any]] = {}
     for key, value in _flat(effective_worker(worker, False)):
-        if effect_of(key) is Effect.RESTART and (key not in shipped or shipped[key] != value):
+        if effect_of(key) is When.RESTART and (key not in shipped or shipped[key] != value):
             sections.setdefault(_section(key), {})[key] = value
     return {
         section: sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
@@ -162,18 +155,18 @@ def _marks(worker: WorkerConfig) -> dict[str, str]:
 _PLAIN = WorkerConfig("", WorkerPolicy(""), shell="")
 
 
-def effect_of(key: str) -> Effect:
+def effect_of(key: str) -> When:
     """When a key of a worker holds that has been changed."""
     section = key.split(".", 1)[0]
     if section in PROCESS_KEYS or key in ("output.mode", "output.path"):
-        return Effect.RESTART
+        return When.RESTART
     if section in NEXT_START_KEYS or key == "heartbeat.interval":
-        return Effect.NEXT_START
-    return Effect.NOW
+        return When.NEXT_START
+    return When.NOW
 
 
-def _setting(_key: str) -> Effect:
-    return Effect.NOW
+def _setting(_key: str) -> When:
+    return When.NOW
 
 
 def _is_live(key: str) -> bool:
@@ -213,7 +206,7 @@ def _changed_groups(old: Config, new: Config) -> dict[str, Changes]:
 
 
 def _changes(
-    old: Mapping[str, Any], new: Mapping[str, Any], effect: Callable[[str], Effect]
+    old: Mapping[str, Any], new: Mapping[str, Any], effect: Callable[[str], When]
 ) -> Changes:
     before, after = dict(_flat(old)), dict(_flat(new))
     keys = dict.fromkeys((*after, *before))

@@ -10,8 +10,8 @@ from stepwarden.config.nodes import MAX_DEPTH, MAX_NODES
 from stepwarden.config.quantities import UNLIMITED
 from stepwarden.config.reference_text import HEAD
 from stepwarden.config.schema import DURATION_REF, SIZE_REF, json_schema
-from stepwarden.config.source import MAX_FILE_BYTES
 from stepwarden.config.values import seconds_text, size_text
+from stepwarden.plain_file import MAX_CONFIG_BYTES
 
 _PLACES = (
     ("Top level", "", ""),
@@ -63,7 +63,7 @@ def markdown() -> str:
 def _head() -> str:
     """The text before the tables, with the limits put in; its braces are those of the file."""
     limits = {
-        "MAX_MIB": MAX_FILE_BYTES // 1024 // 1024,
+        "MAX_MIB": MAX_CONFIG_BYTES // 1024 // 1024,
         "MAX_NODES": MAX_NODES,
         "MAX_DEPTH": MAX_DEPTH,
     }

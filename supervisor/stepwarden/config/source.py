@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepwarden.config.problems import ConfigError, Problem
-from stepwarden.plain_file import NotRegularError, identity, read_regular
-
-MAX_FILE_BYTES = 4 * 1024 * 1024
-"""A file with thousands of workers stays far below this."""
+from stepwarden.plain_file import MAX_CONFIG_BYTES, NotRegularError, identity, read_regular
 
 _BOM = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -42,8 +39,8 @@ def read_source(path: Path) -> Source:
 
 
 def _decoded(data: bytes, path: Path) -> str:
-    if len(data) > MAX_FILE_BYTES:
-        raise _refusal(path, f"is larger than {MAX_FILE_BYTES // 1024 // 1024} MiB")
+    if len(data) > MAX_CONFIG_BYTES:
+        raise _refusal(path, f"is larger than {MAX_CONFIG_BYTES // 1024 // 1024} MiB")
     if data.startswith(_UTF16_MARKS):
         raise _refusal(path, "the file is UTF-16; only UTF-8 is accepted", 1, 1)
     data = data.removeprefix(_BOM)
@@ -63,7 +60,7 @@ def _decoded(data: bytes, path: Path) -> str:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return read_regular(path, MAX_FILE_BYTES)
+        return read_regular(path, MAX_CONFIG_BYTES)
     except NotRegularError as error:
         raise _refusal(path, str(error)) from None
     except OSError as error:

@@ -7,8 +7,6 @@ nothing, so a scrape neither waits for the loop nor holds it up, and works when 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
 
 from stepwarden.clock import Clock
 from stepwarden.core.deadline import Deadline, elapsed
@@ -19,28 +17,10 @@ from stepwarden.daemon.worker_meter import WorkerMeter
 from stepwarden.edge.metrics_snapshot import MetricsSnapshot, SupervisorFigures
 from stepwarden.edge.metrics_table import LAG_SECONDS, TURN_SECONDS
 from stepwarden.edge.metrics_tally import Histogram
+from stepwarden.edge.reload_views import ReloadCounts
 
 RestartsUsed = Callable[[Unit, float], int]
 """Deaths of a worker (or of its group) that count against its limit now."""
-
-
-class ReloadCounts(Protocol):
-    """How many reloads there were. `succeeded_at`: when the file in force was loaded, Unix time."""
-
-    succeeded_at: float
-    succeeded: int
-    failed: int
-    last_failed: bool
-
-
-@dataclass(slots=True)
-class NoReloads:
-    """The file as it was read at the start."""
-
-    succeeded_at: float
-    succeeded: int = 0
-    failed: int = 0
-    last_failed: bool = False
 
 
 class Meter:
@@ -62,7 +42,7 @@ class Meter:
         self._meters: dict[str, WorkerMeter] = {}
         self._lag, self._turns = Histogram(LAG_SECONDS), Histogram(TURN_SECONDS)
         self._events = {kind.value: 0 for kind in Kind}
-        self._reloads: ReloadCounts = NoReloads(clock.wall().timestamp())
+        self._reloads = ReloadCounts(clock.wall().timestamp())
         self._paused = 0.0
         self._faulty = False
         self.faults = 0

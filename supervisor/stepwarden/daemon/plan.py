@@ -10,10 +10,10 @@ from stepwarden.config.difference import (
     Changes,
     Difference,
     KeyChange,
+    When,
     differing_marks,
-    needs_restart,
+    process_marks,
 )
-from stepwarden.config.difference import Effect as When
 from stepwarden.core.lifecycle import ENDING, LIVE
 from stepwarden.core.sentences import seconds
 from stepwarden.daemon.runners import ATTACH
@@ -71,18 +71,16 @@ def _plan(
             changes, unit = differs.changed.get(name, ()), units[name]
             # One that waits for a restart since an earlier reload may be as it was in the file.
             if changes or (unit.life is not None and unit.life.outdated):
-                lacking[name] = _lacks(unit, worker, wanted.marks[name])
+                lacking[name] = _lacks(unit, wanted.marks[name])
                 restart = new.supervisor.reload_restart
                 yield from _of_known(unit, changes, lacking[name], restart)
 
 
-def _lacks(unit: Unit, worker: WorkerConfig, marks: str) -> tuple[str, ...]:
+def _lacks(unit: Unit, marks: str) -> tuple[str, ...]:
     """What the process of a worker does not have as it is wanted; () for all, or no process."""
     if unit.life is None or unit.state.lifecycle not in LIVE:
         return ()
-    if unit.life.marks:
-        return differing_marks(unit.life.marks, marks)
-    return needs_restart(unit.running_config, worker)
+    return differing_marks(unit.life.marks or process_marks(unit.running_config), marks)
 
 
 def _of_known(

@@ -28,25 +28,13 @@ from stepwarden.edge.reload_views import (
     ConfigView,
     Effect,
     ReloadChange,
+    ReloadCounts,
     ReloadOutcome,
 )
 from stepwarden.errors import StepwardenError
 
 READ_SECONDS = 30.0
 """Reading and checking may take so long: thousands of workers take seconds."""
-
-
-@dataclass(slots=True)
-class ReloadCounts:
-    """For metrics: how many reloads there were, and when the file in force was loaded.
-
-    `succeeded_at` in seconds of the Unix epoch; the load at the start counts, in it alone.
-    """
-
-    succeeded_at: float
-    succeeded: int = 0
-    failed: int = 0
-    last_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +82,7 @@ class Reloader:
         self._files = Aside(hooks.clock)
         self._one_at_a_time = asyncio.Lock()
         self._next: asyncio.Task[ReloadOutcome] | None = None
+        self._tasks: set[asyncio.Task[ReloadOutcome]] = set()
         self._triggers: list[str] = []
         self._loaded_at = self._wall()
         self._failed_at = self._failure = ""
@@ -111,6 +100,8 @@ class Reloader:
         self._triggers.append(trigger)
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._run_next())
+            self._tasks.add(self._next)
+            self._next.add_done_callback(self._tasks.discard)
         # Whoever asked may leave; the reload goes on.
         return await asyncio.shield(self._next)
 
@@ -119,9 +110,12 @@ class Reloader:
         return ConfigView(str(self._path), self._loaded_at, self._failed_at, self._failure)
 
     async def close(self) -> None:
-        """Nothing is applied any more; what is under way is given up."""
-        if self._next is not None:
-            self._next.cancel()
+        """Nothing is applied any more; what waits or is under way is given up."""
+        ending = list(self._tasks)
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending)
 
     async def _run_next(self) -> ReloadOutcome:
         async with self._one_at_a_time:
@@ -170,9 +164,9 @@ class Reloader:
         except TimeoutError as error:
             raise StepwardenError(f"{self._path} cannot be read: {error}") from None
         except ConfigError as error:
-            self._has_read(error.identity)
+            self._hooks.read(error.identity)
             raise
-        self._has_read(loaded.config.identity)
+        self._hooks.read(loaded.config.identity)
         return loaded
 
     def _read(self) -> Loaded:
@@ -181,9 +175,6 @@ class Reloader:
         users = tuple(other_users(config.workers.values(), self._hooks.clock))
         marks = {name: process_marks(worker) for name, worker in config.workers.items()}
         return Loaded(Wanted(config, difference(self.config, config), marks), users)
-
-    def _has_read(self, identity: str) -> None:
-        self._hooks.read(identity)
 
     def _object(self, loaded: Loaded) -> None:
         """Raises StepwardenError where the file is good and cannot be applied here and now."""

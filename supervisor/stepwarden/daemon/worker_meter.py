@@ -189,13 +189,10 @@ def _gauges(unit: Unit, restarts_used: int, now: float) -> Values:
 def _rank_gauges(memory: RankMemory, clock: RunningClock | None, now: float) -> Values:
     beats, steps = memory.beats, _open_steps(memory)
     oldest = steps[0] if steps else None
-    timed = clock is not None and oldest is not None and clock.step is not None
-    if clock is None or not timed or clock.step is None or oldest is None:
-        budget = left = None
-    else:
-        same = clock.step.number == oldest.number
-        budget = clock.budget if same else None
-        left = clock.deadline.remaining(now) if same else None
+    budget = left = None
+    timed = None if clock is None or clock.step is None else clock.step.number
+    if clock is not None and oldest is not None and timed == oldest.number:
+        budget, left = clock.budget, clock.deadline.remaining(now)
     return (
         0 if oldest is None else elapsed(oldest.begin, now),
         budget,

@@ -18,16 +18,13 @@ from stepwarden.core.deadline import Deadline
 from stepwarden.edge.aside import Aside
 from stepwarden.edge.periodic import Periodic
 from stepwarden.naming import printable
-from stepwarden.plain_file import identity, read_regular
+from stepwarden.plain_file import MAX_CONFIG_BYTES, identity, read_regular
 
 TRIGGER = "file watch"
 """What `on_change` is called with: who asks for the reload."""
 
 LOOK_LIMIT_SECONDS = 10.0
 """A file system that has not answered by then is told of; nothing waits for it."""
-
-MAX_BYTES = 4 * 1024 * 1024
-"""So much tells one content from another; a longer file is no configuration anyway."""
 
 OnChange = Callable[[str], Awaitable[object] | None]
 
@@ -92,7 +89,7 @@ class ConfigWatch:
         return True
 
     def _read(self) -> str:
-        return identity(read_regular(self._path, MAX_BYTES))
+        return identity(read_regular(self._path, MAX_CONFIG_BYTES))
 
     def _note_trouble(self, why: str) -> None:
         # A file that is put aside and written anew is away for a moment: that is no trouble.

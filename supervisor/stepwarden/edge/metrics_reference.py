@@ -51,7 +51,7 @@ worker lives.
 
 | label | values |
 |---|---|
-| `worker`, `rank` | names; a worker has at most 1024 ranks |
+| `worker`, `rank` | names; a worker has at most 256 ranks |
 | `state` | {states} |
 | `cause` | as in [states.md](states.md); of suspicions and false alarms: {suspected} |
 | `phase` | {phases} |

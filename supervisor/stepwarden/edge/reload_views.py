@@ -71,6 +71,19 @@ class ConfigView:
         return text
 
 
+@dataclass(slots=True)
+class ReloadCounts:
+    """For metrics: how many reloads there were, and when the file in force was loaded.
+
+    `succeeded_at` in seconds of the Unix epoch; the load at the start counts, in it alone.
+    """
+
+    succeeded_at: float
+    succeeded: int = 0
+    failed: int = 0
+    last_failed: bool = False
+
+
 def reload_message(outcome: ReloadOutcome, unsettled: list[str]) -> pb.ReloadResponse:
     """Wire form of an outcome. `unsettled`: workers that were waited for in vain."""
     return pb.ReloadResponse(

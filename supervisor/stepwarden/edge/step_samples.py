@@ -16,10 +16,7 @@ from stepwarden_proto import page as layout
 from stepwarden_proto import ring
 from stepwarden_proto.phases import phase_name
 
-NANOSECONDS = 1e9
-
-Slots = Sequence[tuple[int, int]]
-"""Number and place of steps, the oldest first."""
+from stepwarden.edge.page_view import NANOSECONDS, Slots
 
 LONGEST_UNSTAMPED_SECONDS = 0.75
 """The agent stamps every step that is longer. So a longer time between the begins of two steps,
