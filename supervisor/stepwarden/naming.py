@@ -1,4 +1,4 @@
-"""How a name that is not there is told, everywhere in the same words."""
+"""How names that are not there, and numbers of things, are told: everywhere in the same words."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
     some = list(islice(known, _COMPARED_NAMES))
     near = difflib.get_close_matches(name[:_COMPARED_CHARACTERS], some, 1, likeness)
     return near[0] if near else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def first_names(names: Collection[str]) -> str:

@@ -61,9 +61,15 @@ def test_the_manual_has_every_command_and_option(capsys: pytest.CaptureFixture[s
     assert max(len(line) for line in prose) <= 80
 
 
-def test_an_unknown_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help", "statsu"]) == ExitCode.USAGE
-    assert "did you mean status?" in capsys.readouterr().err
+@pytest.mark.parametrize("words", [["help", "statsu"], ["statsu"], ["statsu", "--json"]])
+def test_an_unknown_command_is_one_line(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert main(words) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert error.startswith('stepwarden: there is no command "statsu"')
+    assert "did you mean status?" in error
+    assert error.count("\n") == 1
 
 
 def test_the_manual_page_is_clean_roff(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,11 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     assert "\x1b" not in text_line(event)
 
 
+def test_the_rank_of_an_event_is_a_column_as_the_others_are() -> None:
+    event = pb.Event(time="t", worker="w", kind="attached", rank="0", sentence="it is there")
+    assert text_line(event) == "t  w  attached  rank 0  it is there"
+
+
 def test_a_long_name_stands_on_its_own_line_and_the_table_stays_narrow() -> None:
     lines = table(("NAME", "STATE"), [("a", "HEALTHY"), ("x" * 90, "DEAD")], 80)
     assert lines == ["NAME  STATE", "a     HEALTHY", "x" * 90, "      DEAD"]

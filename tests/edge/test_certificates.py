@@ -214,6 +214,19 @@ def test_a_name_that_means_the_loopback_today_is_judged_by_itself(
         server.stop(0).wait(5)
 
 
+def test_an_error_names_the_one_key_that_would_mend_it(authority: Authority) -> None:
+    tls = files(authority)
+    tls.key.unlink()
+    target = TcpTarget("127.0.0.1", 0, key="supervisor.health.listen", tls=tls)
+    with ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool, options=LISTEN_OPTIONS)
+        with pytest.raises(RefusedError) as caught:
+            listen(server, target)
+        server.stop(0).wait(5)
+    assert str(caught.value).count("names it") == 1
+    assert "(supervisor.health.tls.key names it)" in str(caught.value)
+
+
 def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(authority: Authority) -> None:
     cert, key = authority.issue("server")
     key.unlink()

@@ -143,9 +143,12 @@ def test_an_older_version_is_replaced(tmp_path: Path) -> None:
     assert "ExecStart=/opt/stepwarden" in unit.read_text()
 
 
-def test_an_uninstallation_takes_all_but_the_configuration(tmp_path: Path) -> None:
+def test_an_uninstallation_takes_all_but_the_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     install(tmp_path, "--mode", "units")
     assert install(tmp_path, "--uninstall") == 0
+    assert "left to do, on the host itself: systemctl disable" in capsys.readouterr().out
     assert files(tmp_path) == {CONFIG}
     assert not (tmp_path / DROP_INS).exists()
 

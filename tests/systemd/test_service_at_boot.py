@@ -172,4 +172,4 @@ def test_workers_in_units_of_their_own_are_in_no_sandbox(box: DaemonBox) -> None
 
 def test_the_file_is_the_one_of_the_unit(box: DaemonBox) -> None:
     with box.serving(SLOW):
-        assert f"serves 1 workers from {CONFIG}" in box.cli("events")
+        assert f"serves 1 worker from {CONFIG}" in box.cli("events")

@@ -24,6 +24,10 @@ from textual.pilot import Pilot
 Story = Callable[[Top, Pilot[int]], Awaitable[None]]
 
 
+def test_the_help_fits_the_smallest_terminal() -> None:
+    assert max(len(line) for line in HELP.splitlines()) < 80
+
+
 @pytest.fixture
 def path() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="sw-") as name:

@@ -12,7 +12,7 @@ from stepwarden.cli.arguments import path
 from stepwarden.cli.one_worker import wrapped
 from stepwarden.cli.texts import as_json, plain
 from stepwarden.errors import ExitCode, UnknownWorkerError, UsageError
-from stepwarden.naming import unknown
+from stepwarden.naming import counted, unknown
 
 if TYPE_CHECKING:
     from stepwarden.doctor.engine_dead import Path as EngineDeadPath
@@ -129,8 +129,9 @@ def lines(results: list[Result], quiet: bool = False) -> list[str]:
         for finding in shown:
             told += _finding_lines(result.name, finding)
     counts = _counts(results)
-    order = [(counts[level], level) for level in ("problem", "warning", "unknown", "ok")]
-    return [*told, ", ".join(f"{number} {level}" for number, level in order)]
+    last = [counted(counts[level], level) for level in ("problem", "warning")]
+    last += [f"{counts[level]} {level}" for level in ("unknown", "ok")]
+    return [*told, ", ".join(last)]
 
 
 def _finding_lines(name: str, finding: Finding) -> list[str]:

@@ -124,7 +124,7 @@ def text_line(event: Any) -> str:
     """One event as one line for people."""
     change = f"{event.from_state} -> {event.to_state}" if event.to_state else event.kind
     cause = f"({event.cause})" if event.cause else ""
-    rank = f"rank {event.rank}:" if event.rank else ""
+    rank = f"rank {event.rank}" if event.rank else ""
     parts = (event.time, event.worker or "-", change, cause, rank, event.sentence)
     return "  ".join(plain(part) for part in parts if part)
 

@@ -186,6 +186,10 @@ def _uninstall(way: Way, place: Place, dry_run: bool) -> int:
     for found in edited:
         complain(f"stepwarden: leaves {found.piece.path}: it was edited, or is not ours")
     print(f"left alone: {place.at(CONFIG)}, /var/lib/stepwarden, users")
-    print("left to do: systemctl disable --now stepwarden (before this, it stops the workers too);")
+    where = "" if place.root == Path("/") else ", on the host itself"
+    print(
+        f"left to do{where}: systemctl disable --now stepwarden"
+        " (before this, it stops the workers too);"
+    )
     print("  systemctl daemon-reload")
     return int(ExitCode.ACTION_FAILED if edited else ExitCode.OK)

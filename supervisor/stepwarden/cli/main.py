@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from stepwarden import __version__
 from stepwarden.cli.arguments import Parser
 from stepwarden.cli.output import checked_output, complain
-from stepwarden.errors import ExitCode, StepwardenError
+from stepwarden.errors import ExitCode, StepwardenError, UsageError
 
 # command: (module below stepwarden.cli, one line of help)
 COMMANDS = {
@@ -83,6 +83,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        from stepwarden.naming import unknown
+
+        text = unknown("command", arguments[0], list(COMMANDS))
+        raise UsageError(f"{text} (see stepwarden --help)")
     named = [word for word in arguments if word in COMMANDS][:1]
     options = build_parser(named).parse_args(arguments)
     module, _ = COMMANDS[options.command]

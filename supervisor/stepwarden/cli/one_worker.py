@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from stepwarden.cli.texts import counted, duration, message_dict, plain, table
+from stepwarden.cli.texts import duration, message_dict, plain, table
+from stepwarden.naming import counted
 
 WIDTH = 80
 _RANK_HEADER = ("RANK", "PID", "PHASE", "STEP", "SEQS", "TOKENS", "AGE", "LEFT", "CPU", "BEAT")

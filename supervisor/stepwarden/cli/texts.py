@@ -87,8 +87,3 @@ def event_dict(event: Any) -> dict[str, Any]:
     found = message_dict(event)
     found["data"] = json.loads(found.pop("data_json") or "{}")
     return found
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 step``, ``2 steps``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -49,6 +49,7 @@ from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.state_records import LifeRecord
 from stepwarden.edge.strays import find_strays
 from stepwarden.errors import ExitCode
+from stepwarden.naming import counted
 from stepwarden.waiting import wait
 
 FINISH_SECONDS = 5.0
@@ -168,7 +169,7 @@ class Daemon:
         machine.backend.closed = ""
         reports.reporter.turned(self._clock.monotonic())
         reports.notifier.ready()
-        text = f"stepwarden {__version__} serves {len(machine.units)} workers"
+        text = f"stepwarden {__version__} serves {counted(len(machine.units), 'worker')}"
         reports.reporter.note(Event(Kind.DAEMON, f"{text} from {self._config.path}"))
         configs = [unit.config for unit in machine.units.values()]
         machine.tasks.start(

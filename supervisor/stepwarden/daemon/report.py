@@ -18,6 +18,7 @@ from stepwarden.edge.health_table import READY, HealthSnapshot, worker_name
 from stepwarden.edge.journal import Journal
 from stepwarden.edge.systemd import Notifier
 from stepwarden.edge.views import RecordedEvent
+from stepwarden.naming import counted
 
 WARNINGS = frozenset(
     {Kind.REFUSED, Kind.AGENT_SILENT, Kind.OVER_ROWS, Kind.LEFT_OPEN, Kind.RELOAD_FAILED}
@@ -159,8 +160,10 @@ class Reporter:
         counts: dict[str, int] = {}
         for unit in self._units.values():
             counts[unit.state.lifecycle.value] = counts.get(unit.state.lifecycle.value, 0) + 1
-        return f"{len(self._units)} workers: " + ", ".join(
-            f"{count} {state}" for state, count in counts.items()
+        return (
+            counted(len(self._units), "worker")
+            + ": "
+            + ", ".join(f"{count} {state}" for state, count in counts.items())
         )
 
     def _log_event(self, event: Event) -> None:

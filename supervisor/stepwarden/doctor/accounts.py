@@ -14,6 +14,7 @@ from stepwarden.edge.launcher import SpawnFailed
 from stepwarden.edge.listen import group_id
 from stepwarden.edge.users import user_of
 from stepwarden.errors import RefusedError
+from stepwarden.naming import counted
 
 THEME = "configuration"
 ELSEWHERE = (VLLM_STEP_TIMEOUT, VLLM_READY_TIMEOUT)
@@ -61,7 +62,7 @@ def judge_file(facts: File) -> Iterator[Finding]:
     for text in facts.warnings:
         yield warning(text, "change it there; `stepwarden check` prints the same")
     if not facts.warnings:
-        yield ok(f"{facts.path} can be used: {facts.workers} workers, no warnings")
+        yield ok(f"{facts.path} can be used: {counted(facts.workers, 'worker')}, no warnings")
 
 
 def gather_accounts(subject: Subject) -> Accounts:

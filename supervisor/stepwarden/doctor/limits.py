@@ -10,6 +10,7 @@ from stepwarden.doctor.check import Check
 from stepwarden.doctor.finding import Finding, names, ok, problem, unknown, warning
 from stepwarden.doctor.process import limits_of
 from stepwarden.doctor.subject import Subject
+from stepwarden.naming import counted
 
 THEME = "limits"
 FILES_PER_WORKER = 32
@@ -62,11 +63,12 @@ def _files(facts: Limits) -> Iterator[Finding]:
     need = FILES_BESIDE + FILES_PER_WORKER * facts.workers
     if hard is not None and hard < need:
         yield problem(
-            f"nofile of {facts.who} is {hard}, and {facts.workers} workers may need {need}",
+            f"nofile of {facts.who} is {hard}, and {counted(facts.workers, 'worker')}"
+            f" may need {need}",
             f"LimitNOFILE={max(need, 65536)} in its unit, or ulimit -n before it starts",
         )
     else:
-        yield ok(f"nofile is {_told(hard)}, {need} would do for {facts.workers} workers")
+        yield ok(f"nofile is {_told(hard)}, {need} would do for {counted(facts.workers, 'worker')}")
 
 
 def _tasks(facts: Limits) -> Iterator[Finding]:
@@ -74,8 +76,8 @@ def _tasks(facts: Limits) -> Iterator[Finding]:
     need = TASKS_PER_WORKER * max(1, facts.workers)
     if soft is not None and soft < need and not facts.root:
         yield warning(
-            f"nproc of {facts.who} is {soft}; {facts.workers} workers of its user may have"
-            f" {need} threads",
+            f"nproc of {facts.who} is {soft}; {counted(facts.workers, 'worker')} of its"
+            f" user may have {need} threads",
             f"LimitNPROC={max(need, 65536)}, and TasksMax=infinity, in its unit",
         )
     else:

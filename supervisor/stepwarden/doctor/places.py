@@ -14,6 +14,7 @@ from stepwarden.doctor.check import Check
 from stepwarden.doctor.finding import Finding, ok, problem, warning
 from stepwarden.doctor.subject import Subject
 from stepwarden.edge.page_home import SHARED_MEMORY, filesystem_of
+from stepwarden.naming import counted
 
 THEME = "directories"
 MEMORY = frozenset({"tmpfs", "ramfs"})
@@ -91,7 +92,7 @@ def judge_pages(facts: Places) -> Iterator[Finding]:
     if home.free < need:
         yield problem(
             f"{home.path} has {home.free // 1024} KiB left, and progress pages of"
-            f" {facts.workers} workers may need {need // 1024} KiB",
+            f" {counted(facts.workers, 'worker')} may need {need // 1024} KiB",
             f"make room, or a larger tmpfs: mount -o remount,size=64M {home.path}",
         )
     elif home.kind in MEMORY:

@@ -95,7 +95,7 @@ class Certificates:
             if self._stamp() == stamp:
                 read = found["cert"], found["key"], found.get("client_ca")
                 return _Contents(stamp, *read, context)
-        raise RefusedError(f"the files of {self.section}.tls change again and again")
+        raise CertificateError(f"the files of {self.section}.tls change again and again")
 
     def _read_one(self, name: str, path: Path) -> bytes:
         what, mark = _WANTED[name]
@@ -138,9 +138,13 @@ class Certificates:
     def _named(self) -> list[tuple[str, Path]]:
         return list(self._files.named().items())
 
-    def _refusal(self, name: str, text: str) -> RefusedError:
+    def _refusal(self, name: str, text: str) -> CertificateError:
         path = self._files.named()[name]
-        return RefusedError(f"{path} {text} ({self.section}.tls.{name} names it)")
+        return CertificateError(f"{path} {text} ({self.section}.tls.{name} names it)")
+
+
+class CertificateError(RefusedError):
+    """Certificates that cannot be used; the text names their key of the configuration."""
 
 
 class _PassphraseError(ValueError):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from stepwarden.edge.certificates import Certificates
+from stepwarden.edge.certificates import CertificateError, Certificates
 from stepwarden.errors import AlreadyRunningError, RefusedError
 from stepwarden.exposure import ACCEPTED, TlsFiles, exposed, exposure_text
 
@@ -180,6 +180,8 @@ def _named(target: Target) -> Iterator[None]:
     """Let errors say which key of the configuration names the address."""
     try:
         yield
+    except CertificateError:
+        raise
     except (AlreadyRunningError, RefusedError) as error:
         if not target.key:
             raise

@@ -38,7 +38,8 @@ COMMANDS = {
 KEYS = "q quit  Enter details  s stop  t start  r restart  / filter  o order  ? help"
 HELP = """\
 up, down, j, k        choose a worker; PageUp, PageDown, Home, End too
-Enter                 everything known of it: ranks, verdicts with reasons, lives
+Enter                 everything known of it: ranks, verdicts with
+                      reasons, lives
 s  t  r               stop, start, restart it; each asks first
 /                     show only workers with this text in name, state, cause,
                       backend or group; an empty text shows all again
