@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 from stepwarden.clock import SystemClock
 from stepwarden.daemon.logs import colored, make_logger
-from stepwarden.edge.log_writer import LogWriter
+from stepwarden.edge.log_writer import LogStream, LogWriter
 
 
 class Terminal(io.StringIO):
@@ -40,7 +40,7 @@ def test_the_console_log_on_a_terminal_heeds_them(
 ) -> None:
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
     monkeypatch.setenv(*variable)
-    writer = LogWriter(terminal)
+    writer = LogWriter(LogStream(terminal), SystemClock())
     make_logger("auto", "info", writer, SystemClock()).warning("something", worker="w")
     writer.close()
     assert "something" in terminal.getvalue()
@@ -48,7 +48,7 @@ def test_the_console_log_on_a_terminal_heeds_them(
 
 
 def test_records_are_stamped_with_a_zone() -> None:
-    writer = LogWriter(stream := io.StringIO())
+    writer = LogWriter(LogStream(stream := io.StringIO()), SystemClock())
     make_logger("json", "info", writer, SystemClock()).info("something")
     writer.close()
     stamp = datetime.fromisoformat(json.loads(stream.getvalue())["timestamp"])
@@ -80,7 +80,7 @@ HOSTILE = {
 def test_o_logs_1_a_record_of_anything_is_one_line_and_never_raises(log_format: str) -> None:
     loop: list[object] = []
     loop.append(loop)
-    writer = LogWriter(stream := io.StringIO())
+    writer = LogWriter(LogStream(stream := io.StringIO()), SystemClock())
     log = make_logger(log_format, "info", writer, SystemClock())
     log.warning("something\nelse", **(HOSTILE | {"loop": loop}))
     log.error("fault", exc_info=Unshowable())

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
+from stepwarden.clock import SystemClock
 from stepwarden.edge import log_file
 from stepwarden.edge.log_file import LogFile
 from stepwarden.edge.log_writer import MAX_LINES, LogWriter, json_note
@@ -22,7 +24,7 @@ from support.waiting import wait_for
 
 @contextmanager
 def logging_to(path: Path) -> Iterator[LogWriter]:
-    writer = LogWriter(LogFile(path), json_note)
+    writer = LogWriter(LogFile(path), SystemClock(), json_note)
     yield writer
     writer.close(30)
 
@@ -178,7 +180,7 @@ def test_o_logs_2_a_file_that_takes_nothing_holds_up_no_end(
 ) -> None:
     monkeypatch.setattr(log_file, "RETRY_SECONDS", 3600.0)
     (tmp_path / "logs").touch()
-    writer = LogWriter(LogFile(tmp_path / "logs" / "own.log"))
+    writer = LogWriter(LogFile(tmp_path / "logs" / "own.log"), SystemClock())
     emit(writer, range(2000))
     writer.close(60)
     assert not writer._thread.is_alive()
@@ -187,9 +189,10 @@ def test_o_logs_2_a_file_that_takes_nothing_holds_up_no_end(
 TWO = """
 import sys
 from pathlib import Path
+from stepwarden.clock import SystemClock
 from stepwarden.edge.log_file import LogFile
 from stepwarden.edge.log_writer import LogWriter
-writer = LogWriter(LogFile(Path(sys.argv[1])))
+writer = LogWriter(LogFile(Path(sys.argv[1])), SystemClock())
 for number in range(3000):
     writer.write(f"{sys.argv[2]} {number} {'x' * (number % 300)}\\n")
 writer.close(30)
@@ -206,3 +209,23 @@ def test_o_logs_2_two_processes_that_append_to_one_file_mix_no_lines(tmp_path: P
     for name in names:
         mine = [line for line in lines if line.startswith(f"{name} ")]
         assert mine == [f"{name} {n} {'x' * (n % 300)}" for n in range(3000)]
+
+
+def test_o_logs_2_a_file_that_others_make_at_the_same_moment_is_no_trouble(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    together = threading.Barrier(4)
+    paths = [tmp_path / str(number) / "own.log" for number in range(100)]
+
+    def write_all() -> None:
+        for path in paths:
+            together.wait(60)
+            LogFile(path).put("line\n")
+
+    threads = [threading.Thread(target=write_all) for _ in range(together.parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [path.read_text() for path in paths] == [together.parties * "line\n"] * len(paths)
+    assert capfd.readouterr().err == ""

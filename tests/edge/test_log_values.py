@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stepwarden.clock import SystemClock
 from stepwarden.daemon.logs import make_logger
 from stepwarden.edge.log_values import MAX_ITEMS, plain
-from stepwarden.edge.log_writer import LogWriter
+from stepwarden.edge.log_writer import LogStream, LogWriter
 from stepwarden.edge.output_tail import visible
 
 HOSTILE = "a\nb\r\x1b[2J\x1b]0;title\x07\"'\0\u2028\udcff{}%s"
@@ -79,7 +79,7 @@ def test_what_is_plain_already_stays_as_it_is(value: object) -> None:
     "value", [HOSTILE, ValueError(HOSTILE), HOSTILE.encode("utf-8", "replace")]
 )
 def test_o_logs_1_hostile_text_is_one_valid_line_of_the_daemons_log(value: object) -> None:
-    writer = LogWriter(stream := io.StringIO())
+    writer = LogWriter(LogStream(stream := io.StringIO()), SystemClock())
     log = make_logger("json", "info", writer, SystemClock())
     log.warning(HOSTILE, worker=HOSTILE, error=value)
     writer.close()

@@ -5,12 +5,13 @@ import os
 import threading
 from contextlib import suppress
 
-from stepwarden.edge.log_writer import MAX_LINES, LogWriter
+from stepwarden.clock import SystemClock
+from stepwarden.edge.log_writer import MAX_LINES, LogStream, LogWriter
 
 
 def test_what_is_written_arrives_in_order_before_close_returns() -> None:
     stream = io.StringIO()
-    writer = LogWriter(stream)
+    writer = LogWriter(LogStream(stream), SystemClock())
     for number in range(100):
         writer.write(f"{number}\n")
     writer.close()
@@ -20,7 +21,7 @@ def test_what_is_written_arrives_in_order_before_close_returns() -> None:
 def test_a_pipe_that_nobody_reads_does_not_hold_up_the_writer() -> None:
     reading, writing = os.pipe()
     stream = os.fdopen(writing, "w", encoding="utf-8")
-    writer = LogWriter(stream)
+    writer = LogWriter(LogStream(stream), SystemClock())
     done = threading.Event()
 
     def write_much() -> None:
@@ -38,7 +39,7 @@ def test_a_pipe_that_nobody_reads_does_not_hold_up_the_writer() -> None:
 
 def test_dropped_lines_are_counted_in_the_next_line_that_gets_through() -> None:
     stream = _Gate()
-    writer = LogWriter(stream)
+    writer = LogWriter(LogStream(stream), SystemClock())
     for _ in range(MAX_LINES + 50):
         writer.write("line\n")
     stream.opened.set()
@@ -51,7 +52,7 @@ def test_a_closed_reader_raises_nothing() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     stream = os.fdopen(writing, "w", encoding="utf-8")
-    writer = LogWriter(stream)
+    writer = LogWriter(LogStream(stream), SystemClock())
     for _ in range(10):
         writer.write("nobody reads this\n")
     writer.close()

@@ -78,7 +78,7 @@ def make_reports(config: Config, clock: Clock) -> Reports:
     """Open the log, the state and the health server's table."""
     settings = config.supervisor
     form, file = settings.log_format, settings.log_file
-    log_writer = make_writer(form, file)
+    log_writer = make_writer(form, file, clock)
     log = make_logger(form, settings.log_level, log_writer, clock, file)
     notifier = Notifier.from_env(os.environ)
     store = StateStore(settings.state_dir, _copies(settings), clock)

@@ -14,7 +14,7 @@ import structlog
 from stepwarden.clock import Clock
 from stepwarden.edge.log_file import LogFile
 from stepwarden.edge.log_values import Clean, plain
-from stepwarden.edge.log_writer import LogWriter, json_note, plain_note
+from stepwarden.edge.log_writer import LogStream, LogWriter, json_note, plain_note
 from stepwarden.edge.output_tail import visible
 
 
@@ -54,10 +54,10 @@ def _traceback(_logger: Any, _method: str, record: Any) -> Any:
         return record
 
 
-def make_writer(log_format: str, file: Path | None) -> LogWriter:
+def make_writer(log_format: str, file: Path | None, clock: Clock) -> LogWriter:
     """What writes the log: to `file`, or to standard error where that is None."""
     note = plain_note if for_people(log_format, file) else json_note
-    return LogWriter(sys.stderr if file is None else LogFile(file), note)
+    return LogWriter(LogStream(sys.stderr) if file is None else LogFile(file), clock, note)
 
 
 def for_people(log_format: str, file: Path | None = None) -> bool:

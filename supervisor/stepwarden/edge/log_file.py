@@ -29,6 +29,9 @@ class LogFile:
     A file that is not there is made with mode 0640 whatever the umask, its directory with 0750.
     """
 
+    at_once = 500
+    """Records given to one `put`: the file is opened for each."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._left = memoryview(b"")
@@ -70,11 +73,13 @@ class LogFile:
             os.close(descriptor)
 
     def _opened(self) -> int:
-        try:
+        with suppress(FileNotFoundError):
             return open_log(str(self._path), _APPEND)
-        except FileNotFoundError:
-            os.makedirs(self._path.parent, DIRECTORY_MODE, exist_ok=True)
-        descriptor = open_log(str(self._path), _APPEND | os.O_CREAT | os.O_EXCL)
+        os.makedirs(self._path.parent, DIRECTORY_MODE, exist_ok=True)
+        try:
+            descriptor = open_log(str(self._path), _APPEND | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:  # somebody else has made it meanwhile
+            return open_log(str(self._path), _APPEND)
         with suppress(OSError):  # a file system without modes
             os.fchmod(descriptor, FILE_MODE)
         return descriptor

@@ -13,15 +13,13 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TextIO
+from typing import Protocol, TextIO
 
-from stepwarden.clock import SystemClock
+from stepwarden.clock import Clock
 from stepwarden.core.deadline import Deadline
-from stepwarden.edge.log_file import LogFile
 from stepwarden.waiting import timeout_for
 
 MAX_LINES = 10_000
-_BATCH_LINES = 500  # written to a file at once
 
 
 def plain_note(dropped: int) -> str:
@@ -35,14 +33,52 @@ def json_note(dropped: int) -> str:
     return json.dumps({"event": event, "level": "warning", "dropped": dropped}) + "\n"
 
 
+class Output(Protocol):
+    """Where a log goes, used by the thread of a `LogWriter`; `hurry` and `end` by any thread."""
+
+    at_once: int
+    """How many records it takes together."""
+
+    def put(self, text: str) -> None:
+        """Write; may block, raises nothing."""
+
+    def hurry(self) -> None:
+        """Try at once what waits."""
+
+    def end(self) -> None:
+        """Wait for nothing any more."""
+
+
+class LogStream:
+    """A log into a text stream, such as standard error. What it does not take is lost."""
+
+    at_once = 1
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def put(self, text: str) -> None:
+        """Write and flush."""
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
+
+    def hurry(self) -> None:
+        """Nothing ever waits in a stream."""
+
+    def end(self) -> None:
+        """Nothing to end: a blocked stream stays blocked, and its thread ends with the process."""
+
+
 class LogWriter:
     """A file-like object for a logger. `close` gives what is queued a moment.
 
-    `out`: a stream, or a file that log rotation may take away. `note` words what was dropped.
+    `note` words what was dropped.
     """
 
-    def __init__(self, out: TextIO | LogFile, note: Callable[[int], str] = plain_note) -> None:
+    def __init__(self, out: Output, clock: Clock, note: Callable[[int], str] = plain_note) -> None:
         self._out = out
+        self._clock = clock
         self._note = note
         self._lines: queue.Queue[str | None] = queue.Queue(MAX_LINES)
         self._dropped = 0
@@ -64,20 +100,17 @@ class LogWriter:
 
     def reopen(self) -> None:
         """Make the file anew where it is gone, and try at once what waits for it."""
-        if isinstance(self._out, LogFile):
-            self._out.hurry()
-            with suppress(queue.Full):
-                self._lines.put_nowait("")
+        self._out.hurry()
+        with suppress(queue.Full):
+            self._lines.put_nowait("")
 
     def close(self, seconds: float = 2.0) -> None:
         """Write what is queued, for at most `seconds`."""
-        if isinstance(self._out, LogFile):
-            self._out.end()
-        clock = SystemClock()
-        deadline = Deadline.after(clock.monotonic(), seconds)
+        self._out.end()
+        deadline = Deadline.after(self._clock.monotonic(), seconds)
         with suppress(queue.Full):
-            self._lines.put(None, timeout=timeout_for(deadline, clock))
-        self._thread.join(timeout_for(deadline, clock))
+            self._lines.put(None, timeout=timeout_for(deadline, self._clock))
+        self._thread.join(timeout_for(deadline, self._clock))
 
     def _run(self) -> None:
         more = True
@@ -87,27 +120,16 @@ class LogWriter:
                 dropped, self._dropped = self._dropped, 0
             if dropped:
                 text = self._note(dropped) + text
-            if isinstance(self._out, LogFile):
-                self._out.put(text)
-            else:
-                self._put(self._out, text)
+            self._out.put(text)
 
     def _next(self) -> tuple[str, bool]:
         """What is to be written together, and whether there may be more."""
-        first = self._lines.get()
+        line = self._lines.get()
         lines: list[str] = []
-        while first is not None:
-            lines.append(first)
-            if not isinstance(self._out, LogFile) or len(lines) >= _BATCH_LINES:
-                break
-            try:
-                first = self._lines.get_nowait()
-            except queue.Empty:
-                break
-        return "".join(lines), first is not None
-
-    def _put(self, stream: TextIO, text: str) -> None:
-        with suppress(OSError, ValueError):
-            stream.write(text)
-            if self._lines.empty():
-                stream.flush()
+        with suppress(queue.Empty):
+            while line is not None:
+                lines.append(line)
+                if len(lines) >= self._out.at_once:
+                    break
+                line = self._lines.get_nowait()
+        return "".join(lines), line is not None
