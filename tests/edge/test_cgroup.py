@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from stepwarden.clock import SystemClock
-from stepwarden.edge import cgroup as module
+from stepwarden.edge import cgroup_mounts
 from stepwarden.edge.cgroup import (
     Cgroup,
     at_control_group,
@@ -172,7 +172,7 @@ def test_our_own_group_is_found(
         "/proc/self/cgroup": own,
         "/proc/self/mountinfo": MOUNTS.format(root=root, top=tmp_path),
     }
-    monkeypatch.setattr(module, "_lines", lambda path: texts[path].splitlines())
+    monkeypatch.setattr(cgroup_mounts, "lines", lambda path: texts[path].splitlines())
     assert own_cgroup() == (None if found is None else tmp_path / found)
 
 

@@ -19,6 +19,7 @@ from errno import ENODEV, ENOENT, EOPNOTSUPP
 from pathlib import Path
 
 from stepwarden.core.deadline import clamp_timeout
+from stepwarden.edge.cgroup_mounts import folder_of, group_of
 
 _GONE = (ENOENT, ENODEV)  # the second for a file that was open when its group was removed
 _HOME = "workers"
@@ -125,16 +126,14 @@ class Cgroup:
 
 def at_control_group(name: str) -> Cgroup | None:
     """The group that systemd calls `name` (ControlGroup of a unit); None where there is none."""
-    folder = _folder(name) if name else None
+    folder = folder_of(name) if name else None
     return None if folder is None else Cgroup(folder)
 
 
 def own_cgroup() -> Path | None:
     """Our own group in the version 2 hierarchy; None where there is no such or it lies outside."""
-    for line in _lines("/proc/self/cgroup"):
-        if line.startswith("0::/"):
-            return _folder(line[len("0::") :])
-    return None
+    name = group_of("self")
+    return None if name is None else folder_of(name)
 
 
 def make_home() -> Path | None:
@@ -207,33 +206,6 @@ def _marked(group: Path) -> bool:
             if os.getxattr(group, name) == b"1":
                 return True
     return False
-
-
-def _folder(name: str) -> Path | None:
-    """Where the group `name` ("/a/b") can be seen; None where its part is not mounted."""
-    if ".." in name.split("/"):  # it lies outside of our namespace
-        return None
-    for root, mounted in _mounts():
-        rest = os.path.relpath(name, root)
-        if not rest.startswith("..") and (mounted / rest).is_dir():
-            return mounted / rest
-    return None
-
-
-def _mounts() -> Iterator[tuple[str, Path]]:
-    """Each mount of the version 2 hierarchy: its root in there, where it is. See proc(5)."""
-    for line in _lines("/proc/self/mountinfo"):
-        place, _, kind = line.partition(" - ")
-        if kind.startswith("cgroup2 "):
-            fields = place.split(" ")
-            yield fields[3], Path(fields[4])
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return []
 
 
 def _tree(top: Path) -> Iterator[Path]:
