@@ -189,6 +189,8 @@ def test_every_key_of_a_worker_has_an_effect() -> None:
         "busy_factor",
         "drain",
         "heartbeat",
+        "learn",
+        "learn_floor",
         "lease_cap",
         "max_num_batched_tokens",
         "max_num_seqs",

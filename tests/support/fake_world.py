@@ -37,6 +37,7 @@ from stepwarden.core.evidence import (
 )
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.resume import resume
+from stepwarden.core.usual import Usual
 from stepwarden.core.worker import Outcome, WorkerState
 
 CHECK_INTERVAL = 0.2
@@ -82,6 +83,7 @@ class FakeRank:
     lost: bool = False
     lease: Lease | None = None
     work: Work | None = None
+    usual: Usual | None = None
     attached_at: float = field(init=False)
     _beat_at: float = field(init=False)
     _moved_at: float = field(init=False)
@@ -154,6 +156,7 @@ class FakeRank:
             cpu=cpu,
             bye=self.bye,
             lost=self.lost,
+            usual=self.usual,
         )
 
 

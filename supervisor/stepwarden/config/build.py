@@ -197,4 +197,6 @@ def _policy(
         autostart=section.autostart,
         expect_external=shared.restart.expect_external,
         drain=shared.drain,
+        learn=shared.learn,
+        learn_floor=shared.learn_floor,
     )

@@ -48,7 +48,19 @@ LIVE_SETTINGS = ("health.ready", "log.format", "log.level", "on_exit", "stop_lim
 """What of `supervisor` holds from the reload on. All else needs a restart of the daemon."""
 
 _OPEN_TEXTS = frozenset(
-    {"backend", "engine", "agent", "runner", "user", "group", "on", "on_dead", "mode", "signal"}
+    {
+        "backend",
+        "engine",
+        "agent",
+        "runner",
+        "user",
+        "group",
+        "on",
+        "on_dead",
+        "mode",
+        "signal",
+        "learn",
+    }
 )
 """Words that can be no secret. Any other text is only said to be another one."""
 

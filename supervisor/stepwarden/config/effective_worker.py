@@ -82,6 +82,8 @@ def _steps(worker: WorkerConfig) -> dict[str, Any]:
         ),
         "drain": policy.drain,
         "lease_cap": policy.lease_cap,
+        "learn": policy.learn,
+        "learn_floor": policy.learn_floor,
     }
 
 

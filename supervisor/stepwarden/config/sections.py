@@ -22,6 +22,7 @@ KIB = 1024
 TIB = KIB**4
 BYTES = Size(0, 2**62, unlimited=True)
 AGENT_MODES = Choice(("required", "optional", "none"))
+LEARN_MODES = Choice(("off", "observe", "on"))
 SIGNALS = Choice(("TERM", "INT", "QUIT", "HUP", "USR1", "USR2", "KILL"))
 
 
@@ -226,6 +227,17 @@ class SharedSection(Section):
     lease_cap: Annotated[float, Duration(SHORTEST, DAY, "ignores all leases")] = Field(
         default=1800.0,
         description="A declared long operation (lease) extends a deadline by at most this.",
+    )
+    learn: Annotated[str, LEARN_MODES] = Field(
+        default="observe",
+        description="What a step of its size usually takes is learned (docs/judgement.md). on: the"
+        " deadlines of steps follow it. observe: it is shown, and what it would have done is noted;"
+        " the budgets written here hold. off: nothing is learned.",
+    )
+    learn_floor: Annotated[float, Duration(SHORTEST, DAY)] = Field(
+        default=10.0,
+        description="No learned deadline of a step is below this; none is above the `max` of its"
+        " budget, or later than its `hard_cap`.",
     )
     output: OutputSection = OutputSection()
     user: Annotated[str | None, Account("user")] = Field(

@@ -27,7 +27,7 @@ ACCEPTED = "command: [program, argument], shell: a line, unit: NAME.service, or 
 _PROCESS = ("runner", "user", "group", "umask", "nice", "limits", "cwd", "env", "env_file")
 _STARTED_HERE = (*_PROCESS, "output")
 _ATTACHED_NEVER = (*_STARTED_HERE, "pre_start", "release", "needs")
-_STEPS = ("step", "heartbeat", "drain", "lease_cap")
+_STEPS = ("step", "heartbeat", "drain", "lease_cap", "learn", "learn_floor")
 _TIMES = ("delay", "factor", "max_delay", "jitter", "limit", "within", "stable")
 _DELAYS = ("delay", "factor", "max_delay", "jitter")
 
@@ -115,7 +115,7 @@ def fitting(shared: SharedSection, shape: str, grouped: bool) -> SharedSection:
     """What holds for a worker of this shape: what means nothing for it is as shipped."""
     shipped: list[str] = []
     if shared.agent == AGENT_NONE:
-        shipped += ["heartbeat", "drain", "lease_cap"]
+        shipped += ["heartbeat", "drain", "lease_cap", "learn", "learn_floor"]
     if shape in (UNIT, ATTACH):
         shipped += ["output", "user", "group", "umask", "nice", "limits", "env_file"]
     changes: dict[str, object] = {key: getattr(_SHIPPED, key) for key in shipped}

@@ -26,7 +26,9 @@ from enum import StrEnum
 from stepwarden.core.awareness import Awareness
 from stepwarden.core.deadline import Deadline, elapsed
 from stepwarden.core.evidence import Lease, RankEvidence, Step, WorkerEvidence
-from stepwarden.core.policy import AGENT_REQUIRED, WorkerPolicy
+from stepwarden.core.policy import AGENT_REQUIRED, LEARN_ON, WorkerPolicy
+from stepwarden.core.step_bounds import bounds_of, configured
+from stepwarden.core.usual import Usual
 
 
 class Cause(StrEnum):
@@ -48,6 +50,9 @@ class Cause(StrEnum):
 
 Leases = tuple[Lease, ...]
 
+BY_YAML, LEARNED = "yaml", "learned"
+"""Which rule set a clock's limits."""
+
 WORKER = ""
 """The subject of a clock that belongs to no single rank."""
 
@@ -56,7 +61,9 @@ WORKER = ""
 class RunningClock:
     """One clock: where it began, what it may take, and when the two limits fall.
 
-    `later_ended`: how many later steps of its rank have ended while `step` is open.
+    `later_ended`: how many later steps of its rank have ended while `step` is open. `idle_at`: no
+    rank that does not work is dead before; None: the end of its window says when. `rule`: whose
+    limits these are.
     """
 
     subject: str
@@ -69,6 +76,8 @@ class RunningClock:
     arithmetic: str
     step: Step | None = None
     later_ended: int = 0
+    idle_at: float | None = None
+    rule: str = BY_YAML
 
     @property
     def key(self) -> tuple[str, Cause, int]:
@@ -182,15 +191,34 @@ def last_sign(rank: RankEvidence) -> float:
 
 
 def _step(scene: Scene, name: str, rank: RankEvidence, step: Step) -> RunningClock:
-    policy = scene.policy
-    budget = policy.step_budget(step.num_seqs, step.num_tokens)
-    seconds, text = budget.seconds, budget.arithmetic
-    if step.number == 1 and policy.first_step > seconds:
-        # The first step of a process captures graphs and compiles kernels.
-        seconds, text = policy.first_step, f"first step allowance {policy.first_step:g} s"
-    limit = _Limit(seconds, policy.step_cap(seconds), text)
+    yaml = configured(scene.policy, step)
+    limit = _Limit(yaml.alarm, yaml.busy_death, yaml.arithmetic)
     clock = _clock(scene, name, Cause.STEP, step.begin, limit, rank.leases, step)
-    return _pushed(clock, _drain_push(scene, rank, step.begin))
+    clock = _pushed(clock, _drain_push(scene, rank, step.begin))
+    if scene.policy.learn == LEARN_ON and rank.usual is not None:
+        return as_learned(clock, scene.policy, rank.usual)
+    return clock
+
+
+def as_learned(clock: RunningClock, policy: WorkerPolicy, usual: Usual) -> RunningClock:
+    """The clock of a step with the limits that were learned in place of the YAML's.
+
+    Whatever has pushed out its deadline pushes these out too.
+    """
+    if clock.step is None or clock.deadline.at is None:
+        return clock
+    limits = bounds_of(policy, usual, clock.step)
+    origin = clock.began + elapsed(clock.began + clock.budget, clock.deadline.at)
+    return replace(
+        clock,
+        budget=limits.alarm,
+        deadline=Deadline(origin + limits.alarm),
+        hard_cap=limits.busy_death,
+        cap_at=origin + limits.busy_death,
+        arithmetic=limits.arithmetic,
+        idle_at=origin + limits.idle_death,
+        rule=LEARNED,
+    )
 
 
 def _pushed(clock: RunningClock, seconds: float) -> RunningClock:

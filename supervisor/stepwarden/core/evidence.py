@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from stepwarden_proto.page import STARTUP_PHASES
 
 from stepwarden.core.progress_seen import ProgressSeen
+from stepwarden.core.usual import Usual
 
 DRAINING = "draining"
 
@@ -96,7 +97,8 @@ class RankEvidence:
     step begun or ended); None without a readable page. `stepped_at`: when a step was last seen to
     begin or end. `bye`: it said a clean end.
     `lost`: its process ended; with `bye` that is a clean end. `leases`: the newest few of its
-    process, the oldest first; at most one is still held.
+    process, the oldest first; at most one is still held. `usual`: what was learned of its steps;
+    None: nothing yet, or nothing is learned.
     """
 
     attached_at: float
@@ -116,6 +118,7 @@ class RankEvidence:
     cpu: CpuSample | None = None
     bye: bool = False
     lost: bool = False
+    usual: Usual | None = None
 
     @property
     def oldest(self) -> Step | None:

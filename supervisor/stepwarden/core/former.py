@@ -72,6 +72,8 @@ def _kinder(clock: RunningClock, old: RunningClock | None, until: float) -> Runn
         clock = replace(clock, budget=old.budget, deadline=old.deadline, arithmetic=old.arithmetic)
     if old.cap_at > clock.cap_at:
         clock = replace(clock, hard_cap=old.hard_cap, cap_at=old.cap_at)
+    if old.idle_at is not None and old.idle_at > (clock.idle_at or 0.0):
+        clock = replace(clock, idle_at=old.idle_at)
     return clock
 
 

@@ -35,27 +35,38 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What holds whatever is learned: window, floor and ceiling in seconds."""
+    """What holds whatever is learned: window, floor and ceiling in seconds.
+
+    `cap`: the operator's own hard cap; None: there is none.
+    """
 
     window: float = 30.0
     floor: float = 10.0
     ceiling: float = 1800.0
+    cap: float | None = None
 
 
-def bounds(usual: Usual, num_tokens: int, frame: Frame, yaml: Bounds) -> Bounds:
-    """The bounds of one step of this size; `yaml` where nothing has been learned."""
+def bounds(
+    usual: Usual, num_tokens: int, frame: Frame, yaml: Bounds, lived: int | None = None
+) -> Bounds:
+    """The bounds of one step of this size; `yaml` where nothing has been learned.
+
+    `lived`: how many steps its life had before it; None: as many as `usual` was taught.
+    """
     guess = usual.guess(num_tokens)
     if guess is None:
         return yaml
     pace = guess.seconds * usual.slow
     alarm = _held(ALARM * pace, frame.floor, frame.ceiling)
-    idle = max(alarm + frame.window, min(IDLE * pace, frame.ceiling))
-    busy = max(idle, _held(BUSY * pace, BUSY_FLOOR_SECONDS, frame.ceiling))
+    last = frame.ceiling if frame.cap is None else min(frame.ceiling, frame.cap)
+    idle = max(alarm + frame.window, min(IDLE * pace, last))
+    busy = max(idle, _held(BUSY * pace, BUSY_FLOOR_SECONDS, last))
     text = f"{ALARM:g} * {guess.grounds}"
     if usual.slow > 1.0:
         text += f" * {usual.slow:.3g} (slow of late)"
     text += _told(ALARM * pace, alarm)
-    if usual.lived < YOUNG_STEPS or guess.steps < YOUNG_OF_ROW:
+    steps = usual.lived if lived is None else lived
+    if steps < YOUNG_STEPS or guess.steps < YOUNG_OF_ROW:
         return _not_tighter(Bounds(alarm, idle, busy, text), yaml)
     return Bounds(alarm, idle, busy, text)
 

@@ -14,6 +14,10 @@ AGENT_REQUIRED = "required"
 AGENT_OPTIONAL = "optional"
 AGENT_NONE = "none"
 
+LEARN_OFF = "off"
+LEARN_OBSERVE = "observe"
+LEARN_ON = "on"
+
 
 @dataclass(frozen=True, slots=True)
 class HardCaps:
@@ -52,6 +56,8 @@ class WorkerPolicy:
     `expect_external` seconds. `probed`: a probe of its own port says when it is ready, and not its
     agent. `drain`: how long a rank may be draining; no step is judged then. `progress_budget`: how
     long its progress counter may stand still while work is present; None: there is no counter.
+    `learn`: off, observe or on; no learned deadline is below `learn_floor`, none above the largest
+    step budget.
     """
 
     name: str
@@ -74,6 +80,8 @@ class WorkerPolicy:
     probed: bool = False
     drain: float = 55.0
     progress_budget: float | None = None
+    learn: str = LEARN_OBSERVE
+    learn_floor: float = 10.0
 
     def step_budget(self, num_seqs: int | None, num_tokens: int | None) -> Budget:
         """The budget of one step; an unknown batch takes `max_num_seqs`."""

@@ -108,6 +108,7 @@ def _note_false_alarm(
         seconds=elapsed(clock.began, now) if length is None else length,
         budget=clock.budget,
         windows=suspicion.windows,
+        rule=clock.rule,
     )
 
 
@@ -230,7 +231,7 @@ def _open_new(
         had = starts.get(clock.began) if clock.cause is Cause.STARTUP else None
         opened = open_suspicion(clock, policy.window, sample, now, had)
         outcome.state = replace(outcome.state, suspicions=(*outcome.state.suspicions, opened))
-        text = sentences.suspected(clock, policy.window, now)
+        text = sentences.suspected(clock, elapsed(now, opened.window_ends), now)
         numbers = _numbers(clock, now)
         if not outcome.move(
             Trigger.DEADLINE_PASSED, now, text, clock.cause, clock.subject, **numbers
@@ -250,4 +251,5 @@ def _numbers(clock: RunningClock, now: float) -> dict[str, float | str | None]:
         "hard_cap": clock.hard_cap,
         "arithmetic": clock.arithmetic,
         "late_by": elapsed(clock.deadline.at or now, now),
+        "rule": clock.rule,
     }

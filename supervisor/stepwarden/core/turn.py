@@ -23,6 +23,7 @@ from stepwarden.core.left_open import warn_left_open
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.readiness import came_up, ready_now, ready_sentence
+from stepwarden.core.shadows import weigh_shadows
 from stepwarden.core.suspicions import weigh, well_until
 from stepwarden.core.unbegun import begun, failed_in_vain, held
 from stepwarden.core.worker import Outcome, WorkerState, begin_life, die
@@ -184,6 +185,8 @@ def _live(
         outcome.move(Trigger.READY, now, ready_sentence(policy, evidence))
     passed = {clock.key: clock for clock in clocks if clock.deadline.passed(now)}
     weigh(outcome, policy, evidence, awareness, passed, now)
+    if outcome.state.lifecycle in lifecycle.LIVE:
+        weigh_shadows(outcome, policy, evidence, awareness, clocks, now)
 
 
 def _note_silence(

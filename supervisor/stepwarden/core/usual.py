@@ -63,11 +63,14 @@ class Usual:
         """What holds for the next incarnation: the rows, and none of the moods of this one."""
         return Usual(self.rows)
 
-    def learn(self, num_tokens: int, seconds: float) -> Usual:
+    def learn(self, num_tokens: int, seconds: float, before: int | None = None) -> Usual:
         """Take in one ended step. The first of a life teaches nothing (graph capture, JIT).
 
-        A size below 1 counts as 1; a time that is not above 0 is passed over.
+        A size below 1 counts as 1; a time that is not above 0 is passed over. `before`: how many
+        steps this life had before it, for one who is not shown every step; None: `lived`.
         """
+        if before is not None and before != self.lived:
+            return Usual(self.rows, self.slow, self.over, before).learn(num_tokens, seconds)
         if self.lived == 0 or not seconds > 0.0:
             return Usual(self.rows, self.slow, self.over, self.lived + 1)
         guess = self._seconds(row_of(num_tokens))

@@ -150,7 +150,9 @@ def open_suspicion(
     `whole_until`: set where the same lateness has had its first window under another name.
     """
     whole = now + window if whole_until is None else whole_until
-    return Suspicion(clock, now, max(now + window, whole), sample, whole)
+    # Where a rank that does not work has more time, its first window reaches so far.
+    ends = max(now + window, whole, clock.idle_at or now)
+    return Suspicion(clock, now, ends, sample, whole)
 
 
 def judge(

@@ -19,6 +19,7 @@ from stepwarden.core.former import Formers
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.restarts import Ledger
+from stepwarden.core.shadow import Shadow
 from stepwarden.core.verdict import Suspicion
 
 
@@ -33,7 +34,7 @@ class WorkerState:
     in the lives after; "" where it has not. `wish`: the operator's last word, "up" or "down"; ""
     where none was said, and the configuration decides. `give_up`: why its group has given up.
     `held`: why its present life has not begun yet. `former`: policies under which something began
-    that still runs.
+    that still runs. `shadows`: what a rule that only watches holds against it.
     """
 
     name: str
@@ -62,6 +63,7 @@ class WorkerState:
     leftovers: frozenset[ProcessId] = frozenset()
     deaths: int = 0
     false_alarms: int = 0
+    shadows: tuple[Shadow, ...] = ()
 
     @property
     def life(self) -> str:
@@ -156,6 +158,7 @@ def begin_life(outcome: Outcome, trigger: Trigger, now: float, sentence: str) ->
         held="",
         clean_exit=False,
         leftovers=frozenset(),
+        shadows=(),
     )
     if outcome.move(trigger, now, sentence):
         outcome.actions.append(Spawn(outcome.state.incarnation))
@@ -183,7 +186,12 @@ def die(
     uptime = 0.0 if state.ready_at is None else elapsed(state.ready_at, well_until)
     ledger = restarts.record_death(state.ledger, policy.restart, uptime, now)
     outcome.state = replace(
-        state, ledger=ledger, deaths=state.deaths + 1, last_death=sentence, suspicions=()
+        state,
+        ledger=ledger,
+        deaths=state.deaths + 1,
+        last_death=sentence,
+        suspicions=(),
+        shadows=(),
     )
     told = f"{sentence}; {then}" if then else sentence
     outcome.move(trigger, now, told, cause, rank, uptime=uptime, **data)

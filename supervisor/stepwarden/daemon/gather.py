@@ -294,6 +294,7 @@ def _by_page(memory: RankMemory, page: PageView) -> RankEvidence:
         last_ended=page.last_ended,
         work=page.work,
         bye=page.closed,
+        usual=memory.usual,
     )
 
 

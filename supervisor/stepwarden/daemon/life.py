@@ -12,6 +12,7 @@ from stepwarden.config import WorkerConfig
 from stepwarden.core.evidence import CpuSample, Exit, ProcessId
 from stepwarden.core.heartbeat import RankBeats
 from stepwarden.core.progress_seen import ProgressSeen
+from stepwarden.core.usual import Usual
 from stepwarden.daemon.leases import Noted
 from stepwarden.edge.family import Family
 from stepwarden.edge.page_reader import PageReader, PageView
@@ -32,6 +33,7 @@ class RankMemory:
     """What has to be remembered of one rank between two turns. Instants in monotonic seconds.
 
     `left`: its page seems to be left by a process that ended: what is open on it proves nothing.
+    `usual`: what was learned of its steps.
     """
 
     attached_at: float
@@ -48,6 +50,7 @@ class RankMemory:
     announced: bool = False
     parted: bool = False
     left: bool = False
+    usual: Usual | None = None
 
 
 @dataclass(slots=True)

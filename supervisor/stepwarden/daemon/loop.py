@@ -14,6 +14,7 @@ from stepwarden.core.deadline import Deadline, earliest, elapsed
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.lifecycle import LIVE, State
 from stepwarden.core.sentences import seconds
+from stepwarden.core.shadows import shadow_subjects
 from stepwarden.core.worker import Outcome
 from stepwarden.daemon import gather
 from stepwarden.daemon.act import Actor
@@ -161,6 +162,7 @@ class VerdictLoop:
         evidence = gather.evidence_of(life) if life is not None else gather.NOTHING
         clocks = core.clocks_of(unit.state, unit.policy, evidence, self._awareness, now)
         late = core.late_subjects(clocks, now)
+        late |= shadow_subjects(unit.policy, evidence, clocks, now)
         if late and life is not None:
             table = table or self._scan(now)
             gather.sample(life, late, table, now)
