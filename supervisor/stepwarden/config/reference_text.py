@@ -73,9 +73,9 @@ itself writes it; in `defaults` it may stand, for the others.
 with `unit`; `pre_start`, `release`, `needs`; the delays of `restart` |
 
 A `unit` must have `Restart=no`, for two restarters would fight; `check` asks systemd for that. With
-`agent: none` there are no `step`, `heartbeat`, `drain`, `lease_cap`, `learn` and `learn_floor`. With
-`restart.on: never` there are no limits and delays, but with `attach`: there it means that deaths are
-not counted.
+`agent: none` there are no `step`, `heartbeat`, `drain`, `lease_cap`, `learn` and `learn_floor`.
+With `restart.on: never` there are no limits and delays, but with `attach`: there it means that
+deaths are not counted.
 
 ## Variables
 

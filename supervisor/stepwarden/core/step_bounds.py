@@ -1,4 +1,4 @@
-"""What bounds one step of a worker: by its YAML, and by what was learned within that YAML's frame."""
+"""What bounds one step of a worker: its YAML, and what was learned within the frame of that."""
 
 from __future__ import annotations
 

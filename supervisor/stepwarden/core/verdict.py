@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from stepwarden.core.clocks import RunningClock
+from stepwarden.core.clocks import Cause, RunningClock
 from stepwarden.core.deadline import Deadline, elapsed
 from stepwarden.core.evidence import CpuSample
 
@@ -114,7 +114,7 @@ class Suspicion:
     windows: int = 1  # retry windows granted so far, this one included
 
     @property
-    def key(self) -> tuple[str, str, int]:
+    def key(self) -> tuple[str, Cause, int]:
         """Same key, same suspicion."""
         return self.clock.key
 
