@@ -184,3 +184,25 @@ def test_who_is_cancelled_while_waiting_cancels_what_it_waits_for(clock: FakeClo
         assert outer.cancelled()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_what_comes_in_the_turn_in_which_its_waiter_is_cancelled_is_not_lost(
+    given_up: bool, clock: FakeClock
+) -> None:
+    async def main() -> list[str]:
+        unclaimed: list[str] = []
+        inner: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        outer = asyncio.ensure_future(
+            wait(inner, Deadline.never(), clock, unclaimed=unclaimed.append)
+        )
+        await asyncio.sleep(0)
+        inner.set_result("here")
+        if given_up:
+            outer.cancel()
+        await asyncio.wait({outer})
+        assert outer.cancelled() == given_up
+        await asyncio.sleep(0)
+        return unclaimed
+
+    assert asyncio.run(main()) == ["here"] * given_up

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
@@ -47,29 +47,39 @@ def timeout_for(deadline: Deadline, clock: Clock) -> float | None:
     return clamp_timeout(deadline.remaining(clock.monotonic()))
 
 
-async def wait(awaitable: Awaitable[T], deadline: Deadline, clock: Clock) -> T:
+async def wait(
+    awaitable: Awaitable[T],
+    deadline: Deadline,
+    clock: Clock,
+    unclaimed: Callable[[T], None] | None = None,
+) -> T:
     """Its result, or TimeoutError once the deadline has passed; it is cancelled then.
 
     Unlike `asyncio.wait_for` with 0, a coroutine gets one turn of the loop in any case, so that
-    an item that already lies in a queue is taken.
+    an item that already lies in a queue is taken. `unclaimed` gets a result that came when nobody
+    waited any more: whoever waited was cancelled in the very turn in which it was ready. None: a
+    result needs no care.
     """
     task = asyncio.ensure_future(awaitable)
     try:
         await asyncio.wait({task}, timeout=timeout_for(deadline, clock))
     except asyncio.CancelledError:
-        task.cancel()
+        _give_up(task, unclaimed)
         raise
     if task.done():
         return task.result()
-    task.add_done_callback(_forget)
-    task.cancel()
+    _give_up(task, unclaimed)
     raise TimeoutError("no result before the deadline")
 
 
-def _forget(task: asyncio.Future[T]) -> None:
-    """Look at the outcome that nobody waits for any more, so that asyncio does not complain."""
-    if not task.cancelled():
-        task.exception()
+def _give_up(task: asyncio.Future[T], unclaimed: Callable[[T], None] | None) -> None:
+    def ended(_: asyncio.Future[T]) -> None:
+        # Looking at the exception keeps asyncio from complaining of it.
+        if not task.cancelled() and task.exception() is None and unclaimed is not None:
+            unclaimed(task.result())
+
+    task.add_done_callback(ended)
+    task.cancel()
 
 
 def poll(source: Pollable[T], deadline: Deadline, clock: Clock) -> T:

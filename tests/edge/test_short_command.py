@@ -11,7 +11,7 @@ from stepwarden.clock import SystemClock
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.edge import short_command
 from stepwarden.edge.command_output import CUT_BYTES, KEPT_BYTES, CommandOutput
-from stepwarden.edge.launcher import LaunchSpec
+from stepwarden.edge.launcher import Launcher, LaunchSpec
 from stepwarden.edge.process_probe import alive, identify
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.short_command import Ended, ShortSpec, run_short, short_runner
@@ -162,6 +162,33 @@ def test_cancelled_it_leaves_nothing(tmp_path: Path) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await running
             await until(lambda: not alive(child))
+
+    run(story())
+
+
+class Interrupted(Launcher):
+    """Whoever waits for a start is cancelled in the very turn in which it is done."""
+
+    waiting: asyncio.Task[Ended]
+
+    async def spawn(self, spec: LaunchSpec, limit: float) -> ProcessId:
+        process = await super().spawn(spec, limit)
+        self.waiting.cancel()
+        return process
+
+
+def test_cancelled_in_the_turn_of_its_start_it_leaves_nothing() -> None:
+    async def story() -> None:
+        async with world() as here:
+            launcher = Interrupted()
+            spec = sh("exec sleep 600")
+            launcher.waiting = asyncio.ensure_future(
+                run_short(launcher, here.reaper, spec, CLOCK)
+            )
+            with pytest.raises(asyncio.CancelledError):
+                await launcher.waiting
+            await launcher.close()
+            await until(lambda: not sleepers())
 
     run(story())
 

@@ -65,7 +65,7 @@ class Dialer:
             address, port, limit=LINE_BYTES, ssl=tls, server_hostname=name
         )
         try:
-            return Connection(*await wait(opening, deadline, self._clock))
+            return Connection(*await wait(opening, deadline, self._clock, unclaimed=_drop))
         except TimeoutError:
             raise TimeoutError("no connection in time") from None
 
@@ -80,6 +80,10 @@ class Dialer:
             raise TimeoutError(f"the name {host!r} was not resolved in time") from None
         except UnicodeError:  # a label that is too long or empty
             raise OSError(f"{host!r} is no name of a host") from None
+
+
+def _drop(halves: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+    Connection(*halves).close()
 
 
 def fault(error: OSError) -> str:

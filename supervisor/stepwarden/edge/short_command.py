@@ -155,7 +155,11 @@ class _Run:
         # Waiting for its turn counts too: whoever waits for the command waits for all of it.
         left = deadline.remaining(self._clock.monotonic())
         limit = self._spec.timeout if left is None else left
-        return await wait(self._launcher.spawn(launch, limit), deadline, self._clock)
+        starting = self._launcher.spawn(launch, limit)
+        return await wait(starting, deadline, self._clock, unclaimed=self._end)
+
+    def _end(self, process: ProcessId) -> None:
+        _kill(Family(process, self._marker))
 
     async def _follow(self, process: ProcessId, deadline: Deadline) -> Ended:
         family = Family(process, self._marker)
