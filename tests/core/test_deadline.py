@@ -68,6 +68,21 @@ def test_a_deadline_can_be_kept_out_of_the_past() -> None:
     assert Deadline.never().not_before(5.0) == Deadline.never()
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "later"),
+    [
+        (7.0, 5.0, True),
+        (5.0, 7.0, False),
+        (5.0, 5.0, False),
+        (None, 5.0, True),
+        (5.0, None, False),
+        (None, None, False),
+    ],
+)
+def test_which_of_two_gives_more_time(one: float | None, other: float | None, later: bool) -> None:
+    assert Deadline(one).later_than(Deadline(other)) == later
+
+
 def test_several_answers_share_one_absolute_deadline() -> None:
     """The first answer takes 4 of 5 seconds; the others have what is left, and then nothing."""
     shared = Deadline.after(100.0, 5.0)

@@ -182,9 +182,7 @@ def test_cancelled_in_the_turn_of_its_start_it_leaves_nothing() -> None:
         async with world() as here:
             launcher = Interrupted()
             spec = sh("exec sleep 600")
-            launcher.waiting = asyncio.ensure_future(
-                run_short(launcher, here.reaper, spec, CLOCK)
-            )
+            launcher.waiting = asyncio.ensure_future(run_short(launcher, here.reaper, spec, CLOCK))
             with pytest.raises(asyncio.CancelledError):
                 await launcher.waiting
             await launcher.close()

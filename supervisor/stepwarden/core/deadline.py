@@ -67,6 +67,12 @@ class Deadline:
         """This deadline, or `instant` where that is later; never stays never."""
         return self if self.at is None else Deadline(max(self.at, instant))
 
+    def later_than(self, other: Deadline) -> bool:
+        """Whether it gives more time than `other`; never gives more than any instant."""
+        if self.at is None or other.at is None:
+            return other.at is not None
+        return self.at > other.at
+
 
 def earliest(*deadlines: Deadline) -> Deadline:
     """The one that comes first; never, where there is none."""

@@ -68,7 +68,7 @@ def _kinder(clock: RunningClock, old: RunningClock | None, until: float) -> Runn
         return clock
     if old is None:  # nothing of the kind was timed before the reload
         return _timed_from(clock, until)
-    if old.deadline.not_before(clock.deadline.at or 0.0) == old.deadline:
+    if old.deadline.later_than(clock.deadline):
         clock = replace(clock, budget=old.budget, deadline=old.deadline, arithmetic=old.arithmetic)
     if old.cap_at > clock.cap_at:
         clock = replace(clock, hard_cap=old.hard_cap, cap_at=old.cap_at)

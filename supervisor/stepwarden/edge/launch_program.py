@@ -49,8 +49,6 @@ def main() -> int:
     try:
         os.write(CHANNEL, b"+")
         _become(json.loads(received), passed)
-    except BrokenPipeError:
-        return EXIT_NOT_STARTED  # the supervisor is gone, and nobody is left to be told
     except Exception as error:  # whatever went wrong belongs to the supervisor's log
         _tell(str(error) or type(error).__name__)  # a MemoryError has no text
     return EXIT_NOT_STARTED
@@ -59,7 +57,7 @@ def main() -> int:
 def _tell(text: str) -> None:
     try:
         os.write(CHANNEL, b"!" + text.encode("utf-8", "backslashreplace")[:4000])
-    except BrokenPipeError:  # as above
+    except BrokenPipeError:  # the supervisor is gone, and nobody is left to be told
         return
 
 
