@@ -12,7 +12,7 @@ import pytest
 from stepwarden.clock import SystemClock
 from stepwarden.core.deadline import Deadline
 from stepwarden.waiting import AnswersMissingError, collect, poll, timeout_for, wait
-from support.fake_world import FakeClock
+from support.clocks import FakeClock
 
 
 class SlowQueue:

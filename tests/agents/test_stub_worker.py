@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from stepwarden.core.deadline import elapsed
 from stepwarden.edge.page_reader import PageReader, PageView
 from support.agent_process import agent_environment
 from support.stub_control import STUB_COMMAND, StubControl
@@ -26,15 +27,14 @@ class Running:
         self.process = subprocess.Popen(STUB_COMMAND, env=environment)
         self.control = StubControl(directory)
 
-    def wait(self, what: str, seconds: float = 20.0) -> PageView:
-        """The page's view as soon as the expression `what` over `view` holds."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+    def wait(self, wanted: Callable[[PageView], object]) -> PageView:
+        """The page's view as soon as it is `wanted`."""
+
+        def look() -> PageView | None:
             view = self.reader.read(time.monotonic()).get("0")
-            if view is not None and eval(what, {"view": view}):
-                return view
-            time.sleep(0.02)
-        raise AssertionError(f"{what} never came true")
+            return view if view is not None and wanted(view) else None
+
+        return wait_for(look)
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def stub(tmp_path: Path) -> Iterator[Running]:
 
 def test_steps_freeze_and_idle(stub: Running) -> None:
     stub.control.send("step 50 8")
-    assert stub.wait("view.steps_begun > 10").overflows == 0
+    assert stub.wait(lambda view: view.steps_begun > 10).overflows == 0
     stub.control.send("freeze")
-    frozen = stub.wait("view.steps and view.steps[0].num_seqs == 4")
-    later = stub.wait(f"view.tick > {frozen.tick + 1}")
+    frozen = stub.wait(lambda view: view.steps and view.steps[0].num_seqs == 4)
+    later = stub.wait(lambda view: view.tick > frozen.tick + 1)
     assert later.steps == frozen.steps
     stub.control.send("idle")
-    assert stub.wait("not view.steps").phase == "idle"
+    assert stub.wait(lambda view: not view.steps).phase == "idle"
     assert stub.control.status()["mode"] == "idle"
 
 
@@ -62,8 +62,8 @@ def test_a_bounded_freeze_goes_back_to_stepping(stub: Running) -> None:
     stub.control.send("step 50 8")
     stub.control.send("batch 3")
     stub.control.send("freeze 0.3")
-    frozen = stub.wait("view.steps and view.steps[0].num_seqs == 3")
-    stub.wait(f"view.steps_begun > {frozen.steps_begun + 5}")
+    frozen = stub.wait(lambda view: view.steps and view.steps[0].num_seqs == 3)
+    stub.wait(lambda view: view.steps_begun > frozen.steps_begun + 5)
     assert stub.control.status()["mode"] == "step"
 
 
@@ -73,7 +73,7 @@ ROUNDING = 0.001
 
 def test_scripted_steps_have_their_lengths(stub: Running) -> None:
     stub.control.send("steps 1.2 0.9")
-    first, second = stub.wait("len(view.last_ended) == 2").last_ended
+    first, second = stub.wait(lambda view: len(view.last_ended) == 2).last_ended
     # Each is long enough for a look of the beat thread, so that its end is stamped.
     assert first.seconds is not None
     assert second.seconds is not None
@@ -83,17 +83,12 @@ def test_scripted_steps_have_their_lengths(stub: Running) -> None:
 
 def test_mute_stops_the_tick_and_silence_does_not(stub: Running) -> None:
     stub.control.send("silence")
-    muted = stub.wait("view.tick >= 2")
-    stub.wait(f"view.tick > {muted.tick}")
+    muted = stub.wait(lambda view: view.tick >= 2)
+    stub.wait(lambda view: view.tick > muted.tick)
     stub.control.send("mute")
 
-    def stands() -> bool:
-        """For longer than a tick takes; the last one may have been under way."""
-        tick = stub.wait("True").tick
-        time.sleep(1.3)
-        return stub.wait("True").tick == tick
-
-    wait_for(stands)
+    # Two ticks and more are missing, and more than the one that may have been under way.
+    stub.wait(lambda view: elapsed(view.tick_at, time.monotonic()) > 2.5)
 
 
 def test_signals_are_logged_and_term_can_be_ignored(stub: Running) -> None:
@@ -113,7 +108,7 @@ def test_term_ends_it_cleanly(stub: Running) -> None:
     assert stub.control.status()["pid"] == stub.process.pid
     stub.process.send_signal(signal.SIGTERM)
     assert stub.process.wait(10) == 0
-    view = stub.wait("True")
+    view = stub.wait(lambda _: True)
     assert view.closed
     assert view.holder is None
 

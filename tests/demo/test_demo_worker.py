@@ -16,6 +16,7 @@ import pytest
 from stepwarden.demo import control
 from stepwarden.demo.worker import EXIT_ENGINE_DEAD
 from support.daemon import ROOT
+from support.waiting import wait_for
 
 LIMIT = 60.0
 
@@ -45,15 +46,14 @@ def running(path: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 def stats_when(path: Path, key: str, least: float) -> control.Message:
     """The server's numbers as soon as `key` is at least `least`."""
-    end = time.monotonic() + LIMIT
-    while True:
+
+    def looked() -> control.Message | None:
         stats = control.ask(path, {"do": "stats"}, LIMIT)
         value = stats[key]
         assert isinstance(value, int | float)
-        if value >= least:
-            return stats
-        assert time.monotonic() < end, stats
-        time.sleep(0.05)
+        return stats if value >= least else None
+
+    return wait_for(looked, LIMIT, key, every=0.05)
 
 
 def test_serves_and_ends_cleanly_at_term(path: Path) -> None:
@@ -83,19 +83,27 @@ def test_the_same_step_ends_when_nobody_kills_it(path: Path) -> None:
         stats_when(path, "slow_step_over", 1)
 
 
+def rests(pid: int) -> bool:
+    """Whether it takes no CPU at all for half a second."""
+    before = ticks(pid)
+    time.sleep(0.5)  # the span that is measured
+    return ticks(pid) == before
+
+
+def ticks(pid: int) -> list[str]:
+    """CPU time so far, of itself and the kernel for it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+
+
 def test_frozen_means_no_step_and_no_cpu(path: Path) -> None:
+    def steps() -> object:
+        return control.ask(path, {"do": "stats"}, LIMIT)["steps"]
+
     with running(path, "--batch", "2", "--max-num-seqs", "8") as server:
         control.ask(path, {"do": "freeze"}, LIMIT)
-        cpu = Path(f"/proc/{server.pid}/stat")
-        end = time.monotonic() + LIMIT
-        last, same = "", 0
-        while same < 10:  # ten looks in a row without one tick of CPU
-            seen = " ".join(cpu.read_text().rsplit(")", 1)[1].split()[11:13])
-            last, same = seen, same + 1 if seen == last else 0
-            assert time.monotonic() < end, "it still takes CPU"
-            time.sleep(0.05)
-        before = control.ask(path, {"do": "stats"}, LIMIT)["steps"]
+        wait_for(lambda: rests(server.pid), LIMIT, "it still takes CPU")
+        before = steps()
         server.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
             server.wait(0.5)
-        assert before is not None
+        assert steps() == before

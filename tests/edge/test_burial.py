@@ -18,8 +18,9 @@ from stepwarden.edge.burial import bury
 from stepwarden.edge.family import Family
 from stepwarden.edge.launcher import LaunchSpec
 from stepwarden.edge.process_probe import alive, identify
-from stepwarden.edge.process_table import Proc, ProcessTable
+from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.signals import send
+from support.clocks import ShiftedClock
 from support.process_world import BASE_ENV, PYTHON, World, run, text_of, until, world
 
 CLOCK = SystemClock()
@@ -287,17 +288,19 @@ def test_members_born_during_the_burial_go_too(tmp_path: Path) -> None:
         async with world() as here:
             process = await here.python(FORKS_ON_TERM, str(tmp_path / "pids"))
             await text_of(tmp_path / "pids.ready")
-            told: list[str] = []
-            assert await bury_quietly(Family(process, MARK), 0.3, told) == frozenset()
-            born = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-            assert born
-            assert not any(entry.pid in born and not entry.gone for entry in _everybody())
+            clock = ShiftedClock()
+            burial = asyncio.ensure_future(
+                bury(Family(process, MARK), 1000.0, LIMIT, clock, lambda _: None)
+            )
+            await text_of(tmp_path / "pids")
+            clock.ahead = 1000.0  # the grace is over
+            assert await burial == frozenset()
+            born = {int(pid) for pid in (tmp_path / "pids").read_text().split()}
+            assert not [
+                e for e in ProcessTable.scan().by_pid.values() if e.pid in born and not e.gone
+            ]
 
     run(story())
-
-
-def _everybody() -> list[Proc]:
-    return list(ProcessTable.scan().by_pid.values())
 
 
 def test_what_cannot_be_ended_is_returned_and_the_loop_runs_on(

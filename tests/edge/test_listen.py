@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,6 +19,7 @@ from stepwarden.edge.listen import (
     parse_target,
 )
 from stepwarden.errors import AlreadyRunningError, RefusedError
+from support.modes import ModeWatch, mode_of, umask
 
 
 @contextmanager
@@ -31,44 +30,6 @@ def made_server() -> Iterator[grpc.Server]:
             yield server
         finally:
             server.stop(0).wait(5)
-
-
-@contextmanager
-def umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-class ModeWatch:
-    """A thread that notes every mode under which a path can be seen."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._stop = threading.Event()
-        self.modes: set[int] = set()
-        self._thread = threading.Thread(target=self._watch)
-
-    def __enter__(self) -> ModeWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.modes.add(stat.S_IMODE(self._path.lstat().st_mode))
-            except FileNotFoundError:
-                continue
-
-
-def mode_of(path: Path) -> int:
-    return stat.S_IMODE(path.lstat().st_mode)
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
@@ -82,7 +43,7 @@ def test_o_grpc_6_socket_mode_is_exact_from_the_first_instant(
             listening = listen(server, UnixTarget(path, mode, os.getgid()))
             assert mode_of(path) == mode
             listening.close()
-        assert watch.modes <= {mode}
+        assert watch.modes(path) <= {mode}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -92,7 +53,7 @@ def test_o_grpc_6_directory_mode_is_exact(tmp_path: Path, mask: int) -> None:
     with umask(mask), ModeWatch(path) as watch:
         ensure_directory(path, 0o750)
     assert mode_of(path) == 0o750
-    assert watch.modes <= {0o700, 0o750}
+    assert watch.modes(path) <= {0o700, 0o750}
 
 
 def test_missing_parents_are_made(tmp_path: Path) -> None:
@@ -125,10 +86,10 @@ def test_o_grpc_6_leftover_socket_of_a_dead_owner_is_replaced(tmp_path: Path) ->
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
         dead.listen()
-    inode = path.lstat().st_ino
-    with made_server() as server:
+    with made_server() as server, socket.socket(socket.AF_UNIX) as client:
         listening = listen(server, UnixTarget(path))
-        assert path.lstat().st_ino != inode or mode_of(path) == 0o600
+        assert mode_of(path) == 0o600
+        client.connect(str(path))  # ConnectionRefusedError, were it the old one
         listening.close()
 
 

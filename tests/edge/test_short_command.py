@@ -15,6 +15,7 @@ from stepwarden.edge.launcher import Launcher, LaunchSpec
 from stepwarden.edge.process_probe import alive, identify
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.short_command import Ended, ShortSpec, run_short, short_runner
+from support.clocks import ShiftedClock
 from support.process_world import BASE_ENV, PATIENCE, PYTHON, World, run, text_of, until, world
 from support.waiting import wait_for
 
@@ -85,7 +86,7 @@ def test_o_proc_3_at_the_limit_the_whole_tree_of_the_command_is_killed(tmp_path:
     async def story() -> None:
         async with world() as here:
             launch = LaunchSpec([*PYTHON, "-c", TREE, str(tmp_path)], BASE_ENV)
-            clock = Warped()
+            clock = ShiftedClock()
             running = asyncio.ensure_future(
                 run_short(here.launcher, here.reaper, ShortSpec(launch, 1000.0), clock)
             )
@@ -102,24 +103,17 @@ def test_o_proc_3_at_the_limit_the_whole_tree_of_the_command_is_killed(tmp_path:
     run(story())
 
 
-class Warped(SystemClock):
-    """The clock of this host, ahead by as much as a test says."""
-
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
-
-
 def test_while_we_stood_still_it_ended_in_time(tmp_path: Path) -> None:
     """The deadline is long over when we look again, and so is the command."""
 
     async def story() -> None:
         async with world() as here:
-            clock = Warped()
-            spec = sh("echo $$ > $1; sleep 0.1; echo done", str(tmp_path / "pid"), timeout=500.0)
+            clock = ShiftedClock()
+            script = "echo $$ > $1; until [ -e $2 ]; do sleep 0.01; done; echo done"
+            spec = sh(script, str(tmp_path / "pid"), str(tmp_path / "go"), timeout=500.0)
             running = asyncio.ensure_future(run_short(here.launcher, here.reaper, spec, clock))
             command = await process_in(tmp_path / "pid")
+            (tmp_path / "go").touch()
             wait_for(lambda: not alive(command))  # the loop stands still meanwhile
             clock.ahead = 1000.0
             ended = await running

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from stepwarden.edge.health_messages import HealthCheckRequest
 from stepwarden_proto.v1 import agent_pb2, supervisor_pb2
 from support import foreign
 from support.crew import Crew, stub
-from support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -41,6 +41,24 @@ def node(crew: Crew, *words: str) -> str:
         check=True,
     )
     return ran.stdout.strip()
+
+
+@contextmanager
+def watching(crew: Crew, name: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], str]]]:
+    """The client of node that watches this name, and what gives the next status that it prints."""
+    command, environment = foreign.node_client()
+    with subprocess.Popen(
+        [*command, crew.health_address, "watch", name],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as client:
+        assert client.stdout is not None
+        printed = client.stdout
+        try:
+            yield client, lambda: printed.readline().strip()
+        finally:
+            client.terminate()
 
 
 @pytest.fixture(scope="module")
@@ -91,36 +109,16 @@ def test_list_by_node(crew: Crew) -> None:
 
 
 def test_o_hlth_1_watch_by_node_follows_a_worker_through_its_death(crew: Crew) -> None:
-    command, environment = foreign.node_client()
-    with subprocess.Popen(
-        [*command, crew.health_address, "watch", "worker/b"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as client:
-        assert client.stdout is not None
-        try:
-            assert client.stdout.readline().strip() == "SERVING"
-            crew.stub("b").tell("exit 3")
-            assert client.stdout.readline().strip() == "NOT_SERVING"
-            assert client.stdout.readline().strip() == "SERVING"
-        finally:
-            client.terminate()
+    with watching(crew, "worker/b") as (_, status):
+        assert status() == "SERVING"
+        crew.stub("b").tell("exit 3")
+        assert status() == "NOT_SERVING"
+        assert status() == "SERVING"
 
 
 def test_a_watch_of_nobody_by_node(crew: Crew) -> None:
-    command, environment = foreign.node_client()
-    with subprocess.Popen(
-        [*command, crew.health_address, "watch", "worker/nobody"],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as client:
-        assert client.stdout is not None
-        try:
-            assert client.stdout.readline().strip() == "SERVICE_UNKNOWN"
-        finally:
-            client.terminate()
+    with watching(crew, "worker/nobody") as (_, status):
+        assert status() == "SERVICE_UNKNOWN"
 
 
 def test_check_by_grpcurl(crew: Crew, described: Path) -> None:
@@ -151,15 +149,8 @@ def test_the_health_listener_shows_nothing_else_to_grpcurl(crew: Crew, described
 def test_o_hlth_2_node_is_told_of_the_end_and_its_stream_ended() -> None:
     with Crew({"a": stub()}) as crew:
         crew.ready()
-        command, environment = foreign.node_client()
-        with subprocess.Popen(
-            [*command, crew.health_address, "watch", ""],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as client:
-            assert client.stdout is not None
-            assert client.stdout.readline().strip() == "SERVING"
+        with watching(crew, "") as (client, status):
+            assert status() == "SERVING"
             crew.stop()
-            wait_for(lambda: client.poll() is not None, LIMIT, "the client has ended")
-            assert client.stdout.read().split() == ["NOT_SERVING", "OK"]
+            assert (status(), status()) == ("NOT_SERVING", "OK")
+            assert client.wait(LIMIT) == 0

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import grp
 import os
-import stat
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from stepwarden.errors import ExitCode
 from support.daemon import Daemon, free_port
+from support.modes import ModeWatch, umask
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -39,47 +36,18 @@ with socket.socket(socket.AF_UNIX) as s:
     print(os.strerror(s.connect_ex(sys.argv[3])))
 """
 BEAT = """
-import time
+import logging, sys, threading, time
+told = threading.Event()
+class Told(logging.StreamHandler):
+    def emit(self, record):
+        super().emit(record)
+        told.set()
+logging.getLogger("stepwarden_agent").addHandler(Told(sys.stderr))
 agent = Agent.from_env()
 agent.phase("idle")
-time.sleep(2.0)
+told.wait(60)
+time.sleep(1.0)  # time for further tries: they are not told of again
 """
-
-
-class Watch:
-    """Notes every mode, owner and group under which these paths can be seen, in a tight loop."""
-
-    def __init__(self, *paths: Path) -> None:
-        self.seen: dict[str, set[tuple[str, int]]] = {path.name: set() for path in paths}
-        self._paths = paths
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            for path in self._paths:
-                try:
-                    facts = path.lstat()
-                except FileNotFoundError:
-                    continue
-                self.seen[path.name].add((f"{stat.S_IMODE(facts.st_mode):04o}", facts.st_gid))
-
-
-@contextmanager
-def umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def run_as(daemon: Daemon, uid: int, code: str, *words: str, **env: str) -> str:
@@ -104,7 +72,7 @@ def test_o_grpc_6_the_group_gets_in_and_nobody_else_at_no_instant(mask: int) -> 
     daemon.directory.chmod(0o755)
     run = daemon.directory / "run"
     agent, admin = run / "agent.sock", run / "admin.sock"
-    with umask(mask), Watch(agent, admin, run) as watch, daemon:
+    with umask(mask), ModeWatch(agent, admin, run) as watch, daemon:
         for path in (agent, admin):
             assert run_as(daemon, IN_GROUP, CONNECT, str(path)) == "Success"
             assert run_as(daemon, STRANGER, CONNECT, str(path)) == "Permission denied"
@@ -115,9 +83,9 @@ def test_o_grpc_6_the_group_gets_in_and_nobody_else_at_no_instant(mask: int) -> 
         assert f"no supervisor at unix:{agent}: PERMISSION: Permission denied" in lines[0]
         assert str(STRANGER) in lines[0]
     # Made with 0700 and opened when owner and mode are as they are to be.
-    assert {mode for mode, _ in watch.seen["run"]} <= {"0700", "0755"}
-    assert watch.seen["agent.sock"] == {("0660", GROUP.gr_gid)}
-    assert watch.seen["admin.sock"] == {("0660", GROUP.gr_gid)}
+    assert watch.modes(run) <= {0o700, 0o755}
+    assert watch.seen["agent.sock"] == {(0o660, GROUP.gr_gid)}
+    assert watch.seen["admin.sock"] == {(0o660, GROUP.gr_gid)}
 
 
 @pytest.mark.parametrize("length", [107, 108, 200])

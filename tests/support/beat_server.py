@@ -63,7 +63,7 @@ class BeatServer:
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def wait_for(
-        self, wanted: Callable[[dict[str, Any]], bool], seconds: float = 20.0
+        self, wanted: Callable[[dict[str, Any]], bool], seconds: float = 60.0
     ) -> dict[str, Any]:
         """The first beat that is `wanted`. Raises AssertionError where none comes in time."""
         until = time.monotonic() + seconds

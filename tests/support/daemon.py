@@ -98,7 +98,7 @@ class Daemon:
         finally:
             self._clean_up()
 
-    def start(self, limit: float = 20.0) -> None:
+    def start(self, limit: float = 60.0) -> None:
         """Start it and wait until it answers; also again after `stop` or `kill`."""
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(

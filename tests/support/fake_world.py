@@ -15,7 +15,6 @@ import heapq
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from stepwarden.core import turn
@@ -40,6 +39,8 @@ from stepwarden.core.resume import resume
 from stepwarden.core.usual import Usual
 from stepwarden.core.worker import Outcome, WorkerState
 
+from support.clocks import FakeClock
+
 CHECK_INTERVAL = 0.2
 """The monitor's check interval of the field cases."""
 
@@ -49,20 +50,6 @@ LATEST = 2 * CHECK_INTERVAL + 0.3
 TICK_SECONDS = 1.0
 MOST_TURNS_AT_ONCE = 4
 KEPT_ENDED = 16
-
-
-@dataclass(slots=True)
-class FakeClock:
-    """Both clocks, moved by hand and apart from each other."""
-
-    now: float = 1000.0
-    wall_offset: float = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.now + self.wall_offset)
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ class StubControl:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def send(self, command: str, timeout: float = 10.0) -> str:
+    def send(self, command: str, timeout: float = 30.0) -> str:
         """Give one command and return the answer. Raises RuntimeError where the stub says no.
 
         Waits for a stub that is just starting, up to `timeout` seconds in all.
