@@ -103,7 +103,8 @@ def test_frozen_means_no_step_and_no_cpu(path: Path) -> None:
         control.ask(path, {"do": "freeze"}, LIMIT)
         wait_for(lambda: rests(server.pid), LIMIT, "it still takes CPU")
         before = steps()
+        wait_for(lambda: rests(server.pid), LIMIT, "it takes CPU again")
+        assert steps() == before
         server.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
             server.wait(0.5)
-        assert steps() == before

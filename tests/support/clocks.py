@@ -8,7 +8,10 @@ from stepwarden.clock import SystemClock
 
 
 class FakeClock:
-    """Stands until a test moves it. `now` is its monotonic time; wall time moves along, `wall_offset` seconds apart."""
+    """Stands until a test moves it.
+
+    `now` is its monotonic time; wall time moves along, `wall_offset` seconds apart.
+    """
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
