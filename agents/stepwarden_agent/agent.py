@@ -18,7 +18,7 @@ from stepwarden_agent.header import Header
 from stepwarden_agent.invitation import Invitations, News
 from stepwarden_agent.leases import Lease, LeaseBook
 from stepwarden_agent.link import Link, MakeMessage
-from stepwarden_agent.message import BeatMaker
+from stepwarden_agent.message import NOTHING_SAID, About, BeatMaker
 from stepwarden_agent.page_file import Page, create_page, nameless_page, private_page
 from stepwarden_agent.progress import UNKNOWN, Begin, End, Ring
 from stepwarden_agent.settings import Settings, read_settings
@@ -71,6 +71,7 @@ class Agent:
         self._rank = rank
         self._first_phase = phase
         self._detail = ""
+        self._about = NOTHING_SAID
         self._closed = settings is None
         self._page: Page | None = None
         self._header: Header | None = None
@@ -151,6 +152,18 @@ class Agent:
         except Exception as error:
             log.once("detail", f"a detail was not recorded: {error!r}")
 
+    def about(
+        self, engine: str = "", engine_version: str = "", model: str = "", dtype: str = ""
+    ) -> None:
+        """Say what runs here, sent with each message from now on; 256 bytes of each are kept.
+
+        What is usual is learned for the same engine, version, model and dtype.
+        """
+        try:
+            self._about = About(*(str(t)[:256] for t in (engine, engine_version, model, dtype)))
+        except Exception as error:
+            log.once("about", f"what runs here was not recorded: {error!r}")
+
     def close(self) -> None:
         """A clean end: say bye (half a second at most). Later calls do nothing."""
         if self._closed:
@@ -225,7 +238,8 @@ class Agent:
         maker = BeatMaker(settings, self._rank, page.name)
 
         def make(pb: Any, reason: int) -> agent_pb2.Beat:
-            return maker.make(pb, reason, page.words, self._leases.shown(), self._detail)
+            shown = self._leases.shown()
+            return maker.make(pb, reason, page.words, shown, self._detail, self._about)
 
         return _new_link(settings, make, wake)
 

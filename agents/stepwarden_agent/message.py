@@ -7,10 +7,10 @@ import itertools
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwarden_proto import page, ring
-from stepwarden_proto.channel import MAX_DETAIL_BYTES, MAX_VERSION_BYTES
+from stepwarden_proto.channel import MAX_ABOUT_BYTES, MAX_DETAIL_BYTES, MAX_VERSION_BYTES
 from stepwarden_proto.phases import PHASE_CODES, effective_phase, phase_name
 
 from stepwarden_agent import facts
@@ -34,6 +34,18 @@ def agent_version() -> str:
         return ""
 
 
+class About(NamedTuple):
+    """What runs in this process, as far as its engine has said; "": it has not."""
+
+    engine: str = ""
+    engine_version: str = ""
+    model: str = ""
+    dtype: str = ""
+
+
+NOTHING_SAID = About()
+
+
 class BeatMaker:
     """Fills the messages of one rank. `pb` is the module of the stubs."""
 
@@ -49,7 +61,13 @@ class BeatMaker:
         self._template: Any = None
 
     def make(
-        self, pb: Any, reason: int, words: memoryview, lease: Lease | None, detail: str
+        self,
+        pb: Any,
+        reason: int,
+        words: memoryview,
+        lease: Lease | None,
+        detail: str,
+        about: About = NOTHING_SAID,
     ) -> agent_pb2.Beat:
         """The next message, as things are now."""
         snapshot = words[: ring.PAGE_WORDS].tolist()
@@ -62,6 +80,9 @@ class BeatMaker:
         beat.clock.now_ns = time.monotonic_ns()
         if detail:
             beat.detail = cut(detail, MAX_DETAIL_BYTES)
+        for name, text in about._asdict().items():
+            if text:
+                setattr(beat, name, cut(text, MAX_ABOUT_BYTES))
         _fill_steps(beat, snapshot)
         _fill_load(beat)
         _fill_work(beat, snapshot)

@@ -23,6 +23,7 @@ STATE_METADATA_KEY: Final = "stepwarden-state"
 MAX_DETAIL_BYTES: Final = 4096
 MAX_LEASE_NAME_BYTES: Final = 64
 MAX_VERSION_BYTES: Final = 64
+MAX_ABOUT_BYTES: Final = 256  # each of engine, its version, model and dtype
 
 _KEEPALIVE: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),

@@ -99,6 +99,7 @@ OPTIONAL_FIELDS: Final = {
     ("vllm.v1.core.sched.output", "CachedRequestData"): ("resumed_req_ids",),
     ("vllm.config.parallel", "ParallelConfig"): ("prefill_context_parallel_size",),
     ("vllm.v1.engine.core", "EngineCoreProc"): ("shutdown_state",),
+    ("vllm.config.model", "ModelConfig"): ("model", "dtype"),
 }
 """Fields that are read where they are there."""
 

@@ -7,6 +7,7 @@ rest on the instance that it has just made ready.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from stepwarden_agent import Agent
@@ -68,6 +69,20 @@ def _init_device(original: Function) -> Function:
     return init_device
 
 
+def _tell_about(agent: Agent, worker: Any) -> None:
+    """Which vLLM and which model; what this version does not tell is left out."""
+    try:
+        model = getattr(worker, "model_config", None)
+        agent.about(
+            engine="vllm",
+            engine_version=getattr(sys.modules.get("vllm"), "__version__", ""),
+            model=getattr(model, "model", ""),
+            dtype=str(getattr(model, "dtype", "")).removeprefix("torch."),
+        )
+    except Exception as error:  # its steps are reported all the same
+        log.debug("stepwarden: what runs here is not known: %r", error)
+
+
 def _answers(worker: Any) -> bool:
     """True where the engine core asks this rank for the output of a step.
 
@@ -86,6 +101,7 @@ class WorkerReporter:
     def __init__(self, worker: Any) -> None:
         self._name = rank_name(worker)
         self._agent = Agent.from_env(rank=self._name, phase="loading", bye_at_exit=False)
+        _tell_about(self._agent, worker)
         self._steps = StepReporter(self._agent, _answers(worker), self._come_up)
         self._attached = False
         self._up = False

@@ -88,7 +88,7 @@ class Work(_message.Message):
     def __init__(self, unfinished: _Optional[int] = ..., since_ns: _Optional[int] = ..., loop_turns: _Optional[int] = ..., loop_ns: _Optional[int] = ...) -> None: ...
 
 class Beat(_message.Message):
-    __slots__ = ("worker", "incarnation", "rank", "seq", "reason", "pid", "start_ticks", "clock", "phase", "phase_since_ns", "steps_begun", "steps_ended", "oldest", "in_flight", "cpu_seconds", "rss_bytes", "lease", "work", "page", "agent_version", "detail")
+    __slots__ = ("worker", "incarnation", "rank", "seq", "reason", "pid", "start_ticks", "clock", "phase", "phase_since_ns", "steps_begun", "steps_ended", "oldest", "in_flight", "cpu_seconds", "rss_bytes", "lease", "work", "page", "agent_version", "detail", "engine", "engine_version", "model", "dtype")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,10 @@ class Beat(_message.Message):
     PAGE_FIELD_NUMBER: _ClassVar[int]
     AGENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
     worker: str
     incarnation: str
     rank: str
@@ -131,7 +135,11 @@ class Beat(_message.Message):
     page: str
     agent_version: str
     detail: str
-    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., rank: _Optional[str] = ..., seq: _Optional[int] = ..., reason: _Optional[_Union[BeatReason, str]] = ..., pid: _Optional[int] = ..., start_ticks: _Optional[int] = ..., clock: _Optional[_Union[ClockStamp, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., phase_since_ns: _Optional[int] = ..., steps_begun: _Optional[int] = ..., steps_ended: _Optional[int] = ..., oldest: _Optional[_Union[OpenStep, _Mapping]] = ..., in_flight: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., work: _Optional[_Union[Work, _Mapping]] = ..., page: _Optional[str] = ..., agent_version: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+    engine: str
+    engine_version: str
+    model: str
+    dtype: str
+    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., rank: _Optional[str] = ..., seq: _Optional[int] = ..., reason: _Optional[_Union[BeatReason, str]] = ..., pid: _Optional[int] = ..., start_ticks: _Optional[int] = ..., clock: _Optional[_Union[ClockStamp, _Mapping]] = ..., phase: _Optional[_Union[Phase, str]] = ..., phase_since_ns: _Optional[int] = ..., steps_begun: _Optional[int] = ..., steps_ended: _Optional[int] = ..., oldest: _Optional[_Union[OpenStep, _Mapping]] = ..., in_flight: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., work: _Optional[_Union[Work, _Mapping]] = ..., page: _Optional[str] = ..., agent_version: _Optional[str] = ..., detail: _Optional[str] = ..., engine: _Optional[str] = ..., engine_version: _Optional[str] = ..., model: _Optional[str] = ..., dtype: _Optional[str] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("seq",)

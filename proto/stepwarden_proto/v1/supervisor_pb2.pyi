@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Worker(_message.Message):
-    __slots__ = ("name", "state", "cause", "sentence", "incarnation", "pid", "state_age_seconds", "uptime_seconds", "restarts_used", "restarts_limit", "last_exit", "backend", "ranks", "startup_left_seconds", "restart_in_seconds", "agent_silent", "leftover_pids", "false_alarms", "deaths", "windows_granted", "last_death", "runner", "unit", "cgroup", "group", "held", "probe", "output", "restart_needed", "removed")
+    __slots__ = ("name", "state", "cause", "sentence", "incarnation", "pid", "state_age_seconds", "uptime_seconds", "restarts_used", "restarts_limit", "last_exit", "backend", "ranks", "startup_left_seconds", "restart_in_seconds", "agent_silent", "leftover_pids", "false_alarms", "deaths", "windows_granted", "last_death", "runner", "unit", "cgroup", "group", "held", "probe", "output", "restart_needed", "removed", "learn")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class Worker(_message.Message):
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     RESTART_NEEDED_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
+    LEARN_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     cause: str
@@ -67,7 +68,8 @@ class Worker(_message.Message):
     output: _containers.RepeatedScalarFieldContainer[str]
     restart_needed: str
     removed: bool
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., cause: _Optional[str] = ..., sentence: _Optional[str] = ..., incarnation: _Optional[str] = ..., pid: _Optional[int] = ..., state_age_seconds: _Optional[float] = ..., uptime_seconds: _Optional[float] = ..., restarts_used: _Optional[int] = ..., restarts_limit: _Optional[int] = ..., last_exit: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., startup_left_seconds: _Optional[float] = ..., restart_in_seconds: _Optional[float] = ..., agent_silent: bool = ..., leftover_pids: _Optional[_Iterable[int]] = ..., false_alarms: _Optional[int] = ..., deaths: _Optional[int] = ..., windows_granted: _Optional[int] = ..., last_death: _Optional[str] = ..., runner: _Optional[str] = ..., unit: _Optional[str] = ..., cgroup: _Optional[str] = ..., group: _Optional[str] = ..., held: _Optional[str] = ..., probe: _Optional[str] = ..., output: _Optional[_Iterable[str]] = ..., restart_needed: _Optional[str] = ..., removed: bool = ...) -> None: ...
+    learn: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., cause: _Optional[str] = ..., sentence: _Optional[str] = ..., incarnation: _Optional[str] = ..., pid: _Optional[int] = ..., state_age_seconds: _Optional[float] = ..., uptime_seconds: _Optional[float] = ..., restarts_used: _Optional[int] = ..., restarts_limit: _Optional[int] = ..., last_exit: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., startup_left_seconds: _Optional[float] = ..., restart_in_seconds: _Optional[float] = ..., agent_silent: bool = ..., leftover_pids: _Optional[_Iterable[int]] = ..., false_alarms: _Optional[int] = ..., deaths: _Optional[int] = ..., windows_granted: _Optional[int] = ..., last_death: _Optional[str] = ..., runner: _Optional[str] = ..., unit: _Optional[str] = ..., cgroup: _Optional[str] = ..., group: _Optional[str] = ..., held: _Optional[str] = ..., probe: _Optional[str] = ..., output: _Optional[_Iterable[str]] = ..., restart_needed: _Optional[str] = ..., removed: bool = ..., learn: _Optional[str] = ...) -> None: ...
 
 class Rank(_message.Message):
     __slots__ = ("name", "pid", "phase", "step", "num_seqs", "num_tokens", "step_age_seconds", "budget_seconds", "budget_left_seconds", "beat_age_seconds", "cpu_percent", "steps_ended", "rss_bytes", "in_flight", "requests_unfinished", "loop_turns", "loop_age_seconds", "steps_unrecorded", "beats_refused", "stamps_clamped", "agent_version", "detail")
@@ -202,10 +204,36 @@ class GetWorkerRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class GetWorkerResponse(_message.Message):
-    __slots__ = ("worker",)
+    __slots__ = ("worker", "learned")
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    LEARNED_FIELD_NUMBER: _ClassVar[int]
     worker: Worker
-    def __init__(self, worker: _Optional[_Union[Worker, _Mapping]] = ...) -> None: ...
+    learned: _containers.RepeatedCompositeFieldContainer[Learned]
+    def __init__(self, worker: _Optional[_Union[Worker, _Mapping]] = ..., learned: _Optional[_Iterable[_Union[Learned, _Mapping]]] = ...) -> None: ...
+
+class Learned(_message.Message):
+    __slots__ = ("rank", "of", "rows", "slow", "steps")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    OF_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SLOW_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    rank: str
+    of: str
+    rows: _containers.RepeatedCompositeFieldContainer[LearnedRow]
+    slow: float
+    steps: int
+    def __init__(self, rank: _Optional[str] = ..., of: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[LearnedRow, _Mapping]]] = ..., slow: _Optional[float] = ..., steps: _Optional[int] = ...) -> None: ...
+
+class LearnedRow(_message.Message):
+    __slots__ = ("num_tokens", "seconds", "steps")
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    num_tokens: int
+    seconds: float
+    steps: int
+    def __init__(self, num_tokens: _Optional[int] = ..., seconds: _Optional[float] = ..., steps: _Optional[int] = ...) -> None: ...
 
 class WatchEventsRequest(_message.Message):
     __slots__ = ("follow", "worker", "limit", "kinds", "since_unix_seconds")

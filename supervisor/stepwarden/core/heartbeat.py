@@ -87,6 +87,10 @@ class BeatFacts:
     page: str = ""
     agent_version: str = ""
     detail: str = ""
+    engine: str = ""
+    engine_version: str = ""
+    model: str = ""
+    dtype: str = ""
 
 
 @dataclass(frozen=True, slots=True)

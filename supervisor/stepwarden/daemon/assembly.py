@@ -29,6 +29,7 @@ from stepwarden.daemon.holding import Holds
 from stepwarden.daemon.hooks import Hooks
 from stepwarden.daemon.host_services import HostServices
 from stepwarden.daemon.keeping import Keeper
+from stepwarden.daemon.learning import Learning
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.logs import make_logger, make_writer
 from stepwarden.daemon.loop import VerdictLoop
@@ -197,7 +198,9 @@ class Machine:
 
     def _make_judges(self, config: Config, reports: Reports) -> None:
         """The loop, and what follows what comes of it."""
+        self.learning = Learning(self.store, reports.reporter.note)
         followers = [
+            self.learning.follow,
             self.keeper.follow,
             self.actor.follow,
             self.holds.follow,
@@ -211,6 +214,7 @@ class Machine:
             self._clock,
             followers,
             self.meter.turned if config.supervisor.metrics.addresses else None,
+            self.learning.look,
         )
         self.applier = Applier(
             Parts(

@@ -14,6 +14,8 @@ from stepwarden.core.heartbeat import RankBeats
 from stepwarden.core.progress_seen import ProgressSeen
 from stepwarden.core.usual import Usual
 from stepwarden.daemon.leases import Noted
+from stepwarden.daemon.lesson import Lesson
+from stepwarden.daemon.step_reader import StepReader
 from stepwarden.edge.family import Family
 from stepwarden.edge.page_reader import PageReader, PageView
 
@@ -33,7 +35,7 @@ class RankMemory:
     """What has to be remembered of one rank between two turns. Instants in monotonic seconds.
 
     `left`: its page seems to be left by a process that ended: what is open on it proves nothing.
-    `usual`: what was learned of its steps.
+    `usual`: what was learned of its steps; `lesson`: how that goes on; `reader`: tells of them.
     """
 
     attached_at: float
@@ -51,6 +53,8 @@ class RankMemory:
     parted: bool = False
     left: bool = False
     usual: Usual | None = None
+    reader: StepReader = field(default_factory=StepReader)
+    lesson: Lesson | None = None
 
 
 @dataclass(slots=True)
@@ -65,7 +69,8 @@ class Life:
     `adopted`: an earlier daemon started it, so it is no child of ours. `config`: with variables and
     env files as they were at its start; None where that is not known. `marks`: the
     same, as it is noted. `outdated`: the keys that its process does not have as the file has them
-    now; () for none. `log`: what watches over its log process. Of an attached one:
+    now; () for none. `taught_at`: when its steps were last learned from; `unteachable`: a fault of
+    ours forbids it. `log`: what watches over its log process. Of an attached one:
     `arrived`: somebody came; `dismissed`: who may not, by pid and start time in its own namespace.
     `refused`: ranks whose page is not believed, already told of. `watched`: every process that was
     ever one of its ranks, whose end is heard of.
@@ -105,6 +110,8 @@ class Life:
     config: WorkerConfig | None = None
     marks: str = ""
     outdated: tuple[str, ...] = ()
+    taught_at: float | None = None
+    unteachable: bool = False
 
 
 def new_name(worker: str, incarnation: int) -> str:

@@ -18,6 +18,7 @@ from stepwarden.core.shadows import shadow_subjects
 from stepwarden.core.worker import Outcome
 from stepwarden.daemon import gather
 from stepwarden.daemon.act import Actor
+from stepwarden.daemon.life import Life
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.process_table import ProcessTable
@@ -26,6 +27,9 @@ from stepwarden.waiting import wait
 
 Follow = Callable[[Unit, Outcome, float], None]
 """Takes a worker, what one call into the core came to, and when."""
+
+Learn = Callable[[Unit, Life, float], None]
+"""Looks at the ended steps of a life whose pages have just been read."""
 
 OnTurned = Callable[[float, float], None]
 """Told after each turn: when it was due, and when it began."""
@@ -57,10 +61,12 @@ class VerdictLoop:
         clock: Clock,
         followers: Sequence[Follow] = (),
         on_turned: OnTurned | None = None,
+        learn: Learn | None = None,
     ) -> None:
         self._units = units
         self._followers = followers
         self._on_turned = on_turned
+        self._learn = learn
         self._actor = actor
         self._reporter = reporter
         self._snapshots = snapshots
@@ -155,6 +161,8 @@ class VerdictLoop:
             gather.read_pages(life, self._actor.watch, now)
             self._actor.note_arrival(unit, life, now)
             self._reporter.events(gather.arrivals(life), now)
+            if self._learn is not None:
+                self._learn(unit, life, now)
             if self._family_due(unit, now):
                 table = table or self._scan(now)
                 if table is not None:

@@ -323,6 +323,7 @@ class Daemon:
                 machine.actor.exits.reaper.stop,
                 machine.actor.exits.close,
                 self._say_stopped,
+                lambda: machine.learning.close(machine.units.values()),
                 reports.store.close,
                 self._take_directories_away,
                 reports.notifier.close,

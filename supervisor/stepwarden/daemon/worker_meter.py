@@ -14,9 +14,9 @@ from stepwarden.daemon.unit import Unit
 from stepwarden.edge import metrics_table as table
 from stepwarden.edge.metrics_snapshot import RankFigures, Values, WorkerFigures
 from stepwarden.edge.metrics_tally import Counts, Histograms, Tally, labelled
-from stepwarden.edge.page_view import PageView
-from stepwarden.edge.step_samples import StepSample, StepSampler
+from stepwarden.edge.step_samples import StepSample
 
+READER = "metrics"
 NO_SUSPICIONS = (0,) * len(table.SUSPECTED)
 COUNTED = len(table.RANK_METRICS) - table.FIRST_RANK_COUNTER
 
@@ -29,9 +29,6 @@ class RankMeter:
         self.counters: list[float | None] = [None] * COUNTED
         self._seen = [0.0] * COUNTED
         self._session: object = None
-        self._page: object = None
-        self._marks: object = None
-        self._sampler = StepSampler()
 
     def rise(self, session: object, values: tuple[float | None, ...]) -> None:
         """Take over what one process of the rank has counted so far; None: nothing is known."""
@@ -42,19 +39,6 @@ class RankMeter:
                 risen = max(0.0, value - self._seen[position])
                 self._seen[position] += risen
                 self.counters[position] = (self.counters[position] or 0) + risen
-
-    def sample(self, page: PageView, adopted: bool) -> tuple[list[StepSample], list[StepSample]]:
-        """Long and short steps of which nothing was told yet."""
-        writer = (page.name, page.start_ticks)
-        if writer != self._page:
-            # What an adopted process did before was counted by an earlier daemon.
-            self._sampler = StepSampler(known=adopted and self._page is None)
-            self._page, self._marks = writer, None
-        marks = (page.steps_begun, len(page.steps), page.last_ended)
-        if marks == self._marks:
-            return [], []
-        self._marks = marks
-        return self._sampler.take(page.words, *page.slots)
 
 
 class WorkerMeter:
@@ -132,7 +116,7 @@ class WorkerMeter:
                 meter = self._ranks[name] = RankMeter(self._name, name)
             meter.rise(_session(memory), _counted(memory))
             if memory.page is not None and not memory.left:
-                long, short = meter.sample(memory.page, life.adopted)
+                long, short = memory.reader.news(READER, memory.page, life.adopted)
                 self._take_samples(unit.policy, long, short)
 
     def _take_samples(

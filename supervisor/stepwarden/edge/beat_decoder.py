@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from stepwarden_proto.channel import MAX_DETAIL_BYTES, MAX_LEASE_NAME_BYTES, MAX_VERSION_BYTES
+from stepwarden_proto.channel import (
+    MAX_ABOUT_BYTES,
+    MAX_DETAIL_BYTES,
+    MAX_LEASE_NAME_BYTES,
+    MAX_VERSION_BYTES,
+)
 from stepwarden_proto.page import PHASES
 from stepwarden_proto.v1 import agent_pb2 as pb
 
@@ -50,6 +55,10 @@ class BeatDecoder:
             page=beat.page[:MAX_PAGE_NAME_CHARACTERS],
             agent_version=_cut(beat.agent_version, MAX_VERSION_BYTES),
             detail=_cut(beat.detail, MAX_DETAIL_BYTES),
+            engine=_cut(beat.engine, MAX_ABOUT_BYTES),
+            engine_version=_cut(beat.engine_version, MAX_ABOUT_BYTES),
+            model=_cut(beat.model, MAX_ABOUT_BYTES),
+            dtype=_cut(beat.dtype, MAX_ABOUT_BYTES),
         )
 
 

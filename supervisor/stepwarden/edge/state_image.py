@@ -10,6 +10,7 @@ import threading
 from collections.abc import Collection
 
 from stepwarden.core.evidence import ProcessId
+from stepwarden.edge.learned_tables import LearnedTables
 from stepwarden.edge.state_records import (
     LifeRecord,
     StampedLife,
@@ -21,7 +22,7 @@ from stepwarden.edge.state_tables import Changes, Loaded
 
 
 class StateImage:
-    """Lives, workers and processes. Every method may be called from any thread."""
+    """Lives, workers, processes, what is usual. Every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,6 +32,7 @@ class StateImage:
         self._stale_lives: set[str] = set()
         self._stale_workers: set[str] = set()
         self._stale_processes: set[tuple[str, ProcessId]] = set()
+        self._learned = LearnedTables()
         self._rewrite = False
 
     def lives(self) -> list[LifeRecord]:
@@ -119,6 +121,21 @@ class StateImage:
             self._stale_processes |= {(incarnation, process) for process in dropped}
         return bool(dropped)
 
+    def learned(self, subject: str) -> str | None:
+        """What is usual for a subject, which counts as used now; None: nothing is known."""
+        with self._lock:
+            return self._learned.use(subject)
+
+    def put_learned(self, subject: str, worker: str, body: str) -> None:
+        """Note what is usual; beyond `MOST_LEARNED` what was not used for longest goes."""
+        with self._lock:
+            self._learned.put(subject, worker, body)
+
+    def drop_learned(self, subject: str) -> None:
+        """Forget what was usual."""
+        with self._lock:
+            self._learned.drop(subject)
+
     def take(self) -> Changes:
         """What the database lacks; from now on it counts as there."""
         with self._lock:
@@ -129,6 +146,7 @@ class StateImage:
                     (name, process): process in self._processes.get(name, ())
                     for name, process in self._stale_processes
                 },
+                learned=self._learned.take(),
                 rewrite=self._rewrite,
             )
             self._stale_lives.clear()
@@ -143,6 +161,7 @@ class StateImage:
             self._stale_lives |= set(changes.lives)
             self._stale_workers |= set(changes.workers)
             self._stale_processes |= set(changes.processes)
+            self._learned.stale |= set(changes.learned)
             self._rewrite |= changes.rewrite
 
     def adopt(self, loaded: Loaded, boot: str) -> None:
@@ -164,6 +183,7 @@ class StateImage:
             for name, processes in loaded.processes.items():
                 if name in self._lives:
                     self._processes.setdefault(name, set()).update(processes)
+            self._learned.adopt(loaded.learned)
 
     def all_stale(self) -> None:
         """The database is another one than before: the next commit brings everything."""
@@ -174,3 +194,4 @@ class StateImage:
             self._stale_processes |= {
                 (name, process) for name, found in self._processes.items() for process in found
             }
+            self._learned.all_stale()

@@ -43,6 +43,15 @@ class WorkerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnedRecord:
+    """What is usual for one subject, opaque to the store. `used`: the higher, the later."""
+
+    worker: str
+    used: int
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
 class Noted:
     """What came of a note. `durable`: it outlives a kill of the daemon.
 

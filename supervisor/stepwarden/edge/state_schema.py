@@ -15,6 +15,7 @@ EVENT_COLUMNS = (
 LIFE_COLUMNS = "incarnation, worker, boot_id, noted_at, body"
 WORKER_COLUMNS = "worker, boot_id, noted_boot, noted_at, body"
 PROCESS_COLUMNS = "incarnation, pid, start_ticks"
+LEARNED_COLUMNS = "subject, worker, used, body"
 
 _EVENTS = """
 CREATE TABLE event (
@@ -57,7 +58,16 @@ CREATE TABLE process (
 ) STRICT, WITHOUT ROWID;
 """
 
-STEPS = (_EVENTS, _LIVES)
+_LEARNED = """
+CREATE TABLE learned (
+    subject TEXT PRIMARY KEY,
+    worker TEXT NOT NULL,
+    used INTEGER NOT NULL,
+    body TEXT NOT NULL
+) STRICT;
+"""
+
+STEPS = (_EVENTS, _LIVES, _LEARNED)
 """Step N leads from version N to version N + 1."""
 
 VERSION = len(STEPS)
@@ -105,6 +115,7 @@ def check(database: sqlite3.Connection) -> None:
         "life": LIFE_COLUMNS,
         "worker": WORKER_COLUMNS,
         "process": PROCESS_COLUMNS,
+        "learned": LEARNED_COLUMNS,
     }
     for table, columns in tables.items():
         try:

@@ -165,6 +165,25 @@ class StateStore:
             self._copy(self._mirror.write, life)
         self._copy(self._notes.keep_again)
 
+    # What is usual
+
+    def learned(self, key: str) -> str | None:
+        """What was kept under this key; None: nothing. It counts as used now."""
+        body = self._image.learned(key)
+        if body is not None:
+            self._wake()
+        return body
+
+    def note_learned(self, key: str, worker: str, body: str) -> None:
+        """Keep this of what is usual; the newest wins. Written soon."""
+        self._image.put_learned(key, worker, body)
+        self._wake()
+
+    def forget_learned(self, key: str) -> None:
+        """Keep it no more."""
+        self._image.drop_learned(key)
+        self._wake()
+
     # Processes
 
     def note_processes(self, incarnation: str, seen: Collection[ProcessId]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of the state database: lives, workers and processes, and what changed of them."""
+"""Rows of the state database: lives, workers, processes, what is usual; what changed of them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from dataclasses import dataclass, field
 from stepwarden.core.evidence import ProcessId
 from stepwarden.edge import journal_file
 from stepwarden.edge.state_records import (
+    LearnedRecord,
     StampedLife,
     StampedWorker,
     WorkerRecord,
     life_from_json,
     life_json,
 )
-from stepwarden.edge.state_schema import LIFE_COLUMNS, PROCESS_COLUMNS, WORKER_COLUMNS
+from stepwarden.edge.state_schema import (
+    LEARNED_COLUMNS,
+    LIFE_COLUMNS,
+    PROCESS_COLUMNS,
+    WORKER_COLUMNS,
+)
 from stepwarden.edge.views import RecordedEvent
 
 
@@ -29,12 +35,14 @@ class Changes:
     lives: Mapping[str, StampedLife | None] = field(default_factory=dict)
     workers: Mapping[str, StampedWorker | None] = field(default_factory=dict)
     processes: Mapping[tuple[str, ProcessId], bool] = field(default_factory=dict)
+    learned: Mapping[str, LearnedRecord | None] = field(default_factory=dict)
     events: Sequence[RecordedEvent] = ()
     rewrite: bool = False
     prune_to: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.lives or self.workers or self.processes or self.events or self.rewrite)
+        rows = (self.lives, self.workers, self.processes, self.learned, self.events)
+        return any(rows) or self.rewrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,7 @@ class Loaded:
     lives: Mapping[str, StampedLife]
     workers: Mapping[str, StampedWorker]
     processes: Mapping[str, frozenset[ProcessId]]
+    learned: Mapping[str, LearnedRecord]
     bad: Sequence[str]
 
 
@@ -67,7 +76,13 @@ def load(database: sqlite3.Connection, boot_id: str) -> Loaded:
         if incarnation in lives:
             processes.setdefault(incarnation, set()).add(ProcessId(pid, ticks))
     frozen = {name: frozenset(ids) for name, ids in processes.items()}
-    return Loaded(lives, workers, frozen, bad)
+    return Loaded(lives, workers, frozen, load_learned(database), bad)
+
+
+def load_learned(database: sqlite3.Connection) -> dict[str, LearnedRecord]:
+    """What is usual, by subject; it holds for every boot."""
+    found = database.execute(f"SELECT {LEARNED_COLUMNS} FROM learned")
+    return {subject: LearnedRecord(worker, used, body) for subject, worker, used, body in found}
 
 
 def forget_other_boots(database: sqlite3.Connection, boot_id: str) -> None:
@@ -99,11 +114,12 @@ def commit(database: sqlite3.Connection, changes: Changes, *, through: bool) -> 
 
 def _apply(database: sqlite3.Connection, changes: Changes) -> None:
     if changes.rewrite:
-        for table in ("life", "worker", "process"):
+        for table in ("life", "worker", "process", "learned"):
             database.execute(f"DELETE FROM {table}")
     _put_lives(database, changes.lives)
     _put_workers(database, changes.workers)
     _put_processes(database, changes.processes)
+    _put_learned(database, changes.learned)
     if changes.events:
         journal_file.write(database, changes.events)
     if changes.prune_to > 0:
@@ -146,6 +162,19 @@ def _put_processes(
     database.executemany(f"DELETE FROM process WHERE {where}", rows[False])
     database.executemany(
         f"INSERT OR REPLACE INTO process ({PROCESS_COLUMNS}) VALUES (?, ?, ?)", rows[True]
+    )
+
+
+def _put_learned(database: sqlite3.Connection, learned: Mapping[str, LearnedRecord | None]) -> None:
+    gone = [(subject,) for subject, record in learned.items() if record is None]
+    database.executemany("DELETE FROM learned WHERE subject = ?", gone)
+    rows = [
+        (subject, clean(one.worker), one.used, clean(one.body))
+        for subject, one in learned.items()
+        if one is not None
+    ]
+    database.executemany(
+        f"INSERT OR REPLACE INTO learned ({LEARNED_COLUMNS}) VALUES (?, ?, ?, ?)", rows
     )
 
 

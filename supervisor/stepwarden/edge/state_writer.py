@@ -222,6 +222,7 @@ class StateWriter:
                 changes.lives,
                 changes.workers,
                 changes.processes,
+                changes.learned,
                 events=batch,
                 rewrite=changes.rewrite,
                 prune_to=self._journal.prune_to(batch),
