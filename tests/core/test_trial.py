@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stepwarden.core.subject import Subject, ranges, subject_of_key
+from stepwarden.core.subject import Subject, ranges
 from stepwarden.core.trial import MOST, STEPS, Trial
 from stepwarden.core.usual import ROWS, SLOW_MAX, Row, Usual
-from stepwarden.core.usual_memory import from_text, to_text
+from stepwarden.edge.learned_text import from_text, key_of, subject_of_key, to_text
 
 rows = st.none() | st.builds(Row, st.floats(1e-6, 1e6), st.integers(1, 10**9))
 tables = st.builds(
@@ -94,11 +94,11 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
 
 def test_a_key_comes_back_and_a_long_text_is_told_by_its_digest() -> None:
     subject = Subject("w", "rank0", "google/gemma", "vllm", "0.33", "bfloat16", "cpu", "0-3,8")
-    assert subject_of_key(subject.key()) == subject
+    assert subject_of_key(key_of(subject)) == subject
     assert subject.sentence() == "google/gemma, vllm 0.33, bfloat16, cpu, CPUs 0-3,8"
     one, other = Subject("w", "0", "x" * 5000), Subject("w", "0", "x" * 5001)
-    assert one.key() != other.key()
-    assert len(one.key()) < 200
+    assert key_of(one) != key_of(other)
+    assert len(key_of(one)) < 200
     assert subject_of_key('["too", "short"]') is None
     assert subject_of_key("[1,2,3,4,5,6,7,8]") is None
 

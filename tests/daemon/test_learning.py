@@ -13,9 +13,8 @@ from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
 from stepwarden.core.heartbeat import BeatFacts, accept
 from stepwarden.core.lifecycle import State
-from stepwarden.core.subject import Subject, subject_of_key
+from stepwarden.core.subject import Subject
 from stepwarden.core.usual import Usual
-from stepwarden.core.usual_memory import from_text, to_text
 from stepwarden.core.worker import Outcome, WorkerState
 from stepwarden.daemon import gather
 from stepwarden.daemon.learning import KEEP_SECONDS, Learning
@@ -23,9 +22,9 @@ from stepwarden.daemon.lesson import Lesson
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.subjects import cpus_of, model_in
 from stepwarden.daemon.unit import Unit
+from stepwarden.edge.learned_text import from_text, subject_of_key, to_text
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.step_samples import StepSample
-from stepwarden_agent import progress
 from stepwarden_agent.page_file import create_page
 from stepwarden_agent.progress import Ring
 
@@ -63,7 +62,7 @@ class Stage:
         file.write_text(FILE)
         self.now = 1000.0
         self._ns = 5 * SECOND
-        monkeypatch.setattr(progress.time, "monotonic_ns", lambda: self._ns)
+        monkeypatch.setattr("stepwarden_agent.progress.time.monotonic_ns", lambda: self._ns)
         self.unit = Unit(load(file).workers["a"], WorkerState("a", State.HEALTHY, incarnation=1))
         self.shelf = Shelf()
         self.told: list[Event] = []
@@ -279,8 +278,9 @@ def test_of_short_steps_the_shortest_interval_of_each_row_counts(stage: Stage) -
     small, large = lesson.usual.guess(4), lesson.usual.guess(64)
     assert small is not None
     assert large is not None
-    assert (small.seconds, small.steps) == (pytest.approx(0.1), 1)
-    assert (large.seconds, large.steps) == (pytest.approx(0.9), 1)
+    assert (small.steps, large.steps) == (1, 1)
+    assert small.seconds == pytest.approx(0.1)
+    assert large.seconds == pytest.approx(0.9)
     assert lesson.usual.lived == 13
 
 

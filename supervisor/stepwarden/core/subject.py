@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import astuple, dataclass, fields
-from hashlib import sha256
-
-MOST_CHARACTERS = 256
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +22,12 @@ class Subject:
     backend: str = ""
     cpus: str = ""
 
-    def key(self) -> str:
-        """One text that no other subject has."""
-        return json.dumps([_short(text) for text in astuple(self)], ensure_ascii=True)
-
     def sentence(self) -> str:
         """The same for people, without worker and rank."""
         engine = f"{self.engine} {self.engine_version}".strip()
         cpus = f"CPUs {self.cpus}" if self.cpus else ""
         parts = (self.model, engine, self.dtype, self.backend, cpus)
         return ", ".join(part for part in parts if part)
-
-
-def subject_of_key(key: str) -> Subject | None:
-    """Read back what `key` gave; None for anything else."""
-    try:
-        words = json.loads(key)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(words, list) or len(words) != len(fields(Subject)):
-        return None
-    return Subject(*words) if all(isinstance(word, str) for word in words) else None
 
 
 def ranges(numbers: frozenset[int]) -> str:
@@ -58,10 +39,3 @@ def ranges(numbers: frozenset[int]) -> str:
         else:
             spans.append([number, number])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
-
-
-def _short(text: str) -> str:
-    """A long text by its digest: tables stay small."""
-    if len(text) <= MOST_CHARACTERS:
-        return text
-    return f"{text[:32]}...{sha256(text.encode(errors='replace')).hexdigest()[:16]}"

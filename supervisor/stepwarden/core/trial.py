@@ -6,7 +6,6 @@ that is held down, a neighbour gone. A table that is off by more than `MOST` is 
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 
 MOST = 4.0
@@ -38,5 +37,5 @@ class Trial:
         """By what factor the steps are slower (above 1) or faster; None where they fit."""
         if not self.over:
             return None
-        middle = statistics.median(self.ratios)
+        middle = sorted(self.ratios)[len(self.ratios) // 2]
         return None if 1.0 / MOST <= middle <= MOST else middle

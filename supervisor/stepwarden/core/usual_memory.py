@@ -1,8 +1,7 @@
-"""What is usual, as plain data that outlives the daemon: some hundred bytes of JSON."""
+"""What is usual, as plain data that outlives the daemon."""
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -12,26 +11,24 @@ DIGITS = 4
 MOST_STEPS = 2**53
 
 
-def to_text(usual: Usual) -> str:
+def keep_usual(usual: Usual) -> dict[str, object]:
     """The rows and how slow it is of late; what else it knows belongs to one life."""
     rows = [
         [place, _rounded(row.mean), row.steps]
         for place, row in enumerate(usual.rows)
         if row is not None
     ]
-    told = {"rows": rows, "slow": _rounded(usual.slow)}
-    return json.dumps(told, separators=(",", ":"))
+    return {"rows": rows, "slow": _rounded(usual.slow)}
 
 
-def from_text(text: str) -> Usual | None:
-    """Read back what `to_text` gave; None for anything else. Unknown keys are left out."""
+def recall_usual(told: Any) -> Usual | None:
+    """Read back what `keep_usual` gave; None for anything else. Unknown keys are left out."""
     try:
-        told = json.loads(text)
         rows: list[Row | None] = [None] * ROWS
         for place, mean, steps in told["rows"]:
             rows[_whole(place, ROWS - 1)] = Row(_positive(mean), _whole(steps, MOST_STEPS))
         slow = min(max(_positive(told.get("slow", 1.0)), 1.0), SLOW_MAX)
-    except (ArithmeticError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ArithmeticError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return Usual(tuple(rows), slow)
 

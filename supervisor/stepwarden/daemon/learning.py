@@ -19,12 +19,12 @@ from stepwarden.core.subject import Subject
 from stepwarden.core.trial import Trial
 from stepwarden.core.turn import HEARTBEAT_SECONDS
 from stepwarden.core.usual import Usual
-from stepwarden.core.usual_memory import from_text, to_text
 from stepwarden.core.worker import Outcome
 from stepwarden.daemon.lesson import Lesson
 from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.daemon.subjects import subject_of
 from stepwarden.daemon.unit import Unit
+from stepwarden.edge.learned_text import from_text, key_of, to_text
 
 READER = "learn"
 KEEP_SECONDS = 10.0
@@ -129,7 +129,7 @@ class Learning:
 
     def _known(self, subject: Subject, *, going_on: bool) -> Usual | None:
         """What earlier lives taught; with `going_on` this one did, to an earlier daemon."""
-        body = self._tables.learned(subject.key())
+        body = self._tables.learned(key_of(subject))
         usual = None if body is None else from_text(body)
         return usual if usual is None or going_on else usual.new_life()
 
@@ -144,10 +144,10 @@ class Learning:
         lesson.keep_at = Deadline.never()
         subject = lesson.subject
         if any(lesson.usual.rows):
-            self._tables.note_learned(subject.key(), subject.worker, to_text(lesson.usual))
+            self._tables.note_learned(key_of(subject), subject.worker, to_text(lesson.usual))
 
     def _tell_dropped(self, life: Life, name: str, lesson: Lesson, misfit: float) -> None:
-        self._tables.forget_learned(lesson.subject.key())
+        self._tables.forget_learned(key_of(lesson.subject))
         how = f"{misfit:.3g} times slower" if misfit > 1.0 else f"{1.0 / misfit:.3g} times faster"
         text = f"the first steps of {rank_name(name)} are {how} than was usual: that is dropped"
         number = str(life.incarnation)
