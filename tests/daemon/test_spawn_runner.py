@@ -17,7 +17,7 @@ from stepwarden.edge.page_reader import PageReader
 class Refusing:
     """Stands for a launcher that cannot start anything."""
 
-    async def spawn(self, _spec: object, _limit: float) -> None:
+    async def spawn(self, _spec: object, _limit: float, _chosen: object) -> None:
         raise SpawnFailed("no such program")
 
 
@@ -28,7 +28,7 @@ def test_a_start_that_failed_leaves_no_control_group(tmp_path: Path) -> None:
     home = tmp_path / "workers"
     home.mkdir()
     nothing = cast(Any, None)
-    runner = SpawnRunner(cast(Any, Refusing()), nothing, home, None, nothing, nothing, nothing)
+    runner = SpawnRunner(cast(Any, Refusing()), nothing, home, None, *[nothing] * 4)
     life = Life("w", 1, "w.1.abc", tmp_path, PageReader(tmp_path), spawned_at=1.0)
     runner.reserve(life)
     assert [entry.name for entry in home.iterdir()] == ["w.1.abc"]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from stepwarden.config import load
+from stepwarden.core.evidence import ProcessId
 from stepwarden.core.lifecycle import State
 from stepwarden.core.memory import Kept
 from stepwarden.core.resume import Found
 from stepwarden.core.worker import WorkerState
-from stepwarden.daemon.adoption import Stock, take_stock
+from stepwarden.daemon.adoption import Stock, take_stock, with_launched
 from stepwarden.daemon.unit import Unit
+from stepwarden.edge.process_probe import identify
 from stepwarden.edge.state_records import LifeRecord
 
 SHAPES = {
@@ -82,3 +86,20 @@ def test_a_life_of_a_worker_that_had_settled_was_being_ended(
 def test_one_that_waits_for_its_platform_takes_in_what_came_meanwhile(tmp_path: Path) -> None:
     kept = Kept(State.FAILED, incarnation=3, cause="platform")
     assert stock_of(tmp_path, "attach", record("attach"), kept=kept).found("w") is Found.LIFE
+
+
+def test_a_launcher_that_lives_on_has_become_the_main_process() -> None:
+    us = identify(os.getpid())
+    assert us is not None
+    gone = ProcessId(us.pid, us.start_ticks + 1)
+    unborn = replace(record("spawn", pid=0), launcher_pid=us.pid, launcher_ticks=us.start_ticks)
+    dead = replace(unborn, launcher_ticks=gone.start_ticks)
+    known = replace(unborn, pid=4711)
+    told = with_launched([unborn, dead, known, record("spawn", pid=0)], [])
+    assert [(life.pid, life.start_ticks) for life in told] == [
+        (us.pid, us.start_ticks),
+        (0, 1),
+        (4711, 1),
+        (0, 1),
+    ]
+    assert with_launched([unborn], [us]) == [unborn], "it was told to end before it became one"

@@ -12,7 +12,7 @@ from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.edge import launcher
 from stepwarden.edge.launcher import Launcher, LaunchSpec, SpawnFailed
 from stepwarden.edge.process_probe import alive, identify
-from stepwarden.edge.process_table import ProcessTable
+from stepwarden.edge.process_table import ProcessTable, read_process
 from stepwarden.edge.signals import send
 from support.clocks import FakeClock
 from support.process_world import BASE_ENV, HOLD_LEASE, PATIENCE, PYTHON, run, text_of, until, world
@@ -402,5 +402,67 @@ def test_an_exec_that_hangs_gives_its_turn_away(
             with pytest.raises(asyncio.CancelledError):
                 await blocked
             send(holder, signal.SIGKILL)
+
+    run(story())
+
+
+def test_a_spare_that_somebody_stopped_goes_on() -> None:
+    async def story() -> None:
+        async with world() as here:
+            spare = here.launcher._spare
+            assert spare is not None
+            send(spare.process, signal.SIGSTOP)
+            await until(lambda: (entry := read_process(spare.process.pid)) and entry.stopped)
+            began = await here.start(LaunchSpec([*PYTHON, "-c", SLEEP], BASE_ENV))
+            assert began == spare.process
+
+    run(story())
+
+
+def test_who_is_to_become_the_worker_is_told_before_it_can_be(tmp_path: Path) -> None:
+    """Also of the second one, where the first had died while it waited."""
+
+    async def story() -> None:
+        async with world() as here:
+            told: list[ProcessId] = []
+
+            async def chosen(process: ProcessId) -> None:
+                told.append(process)
+                await asyncio.sleep(0.1)
+                assert not (tmp_path / "began").exists()
+
+            argv = ["/bin/sh", "-c", "echo > began; exec sleep 600"]
+            spec = LaunchSpec(argv, BASE_ENV, cwd=str(tmp_path))
+            first = await here.launcher.spawn(spec, PATIENCE, chosen)
+            here.started.append(first)
+            assert told == [first]
+            await until((tmp_path / "began").exists)
+            (tmp_path / "began").unlink()
+            spare = here.launcher._spare
+            assert spare is not None
+            send(spare.process, signal.SIGKILL)
+            await until(lambda: not alive(spare.process))
+            second = await here.launcher.spawn(spec, PATIENCE, chosen)
+            here.started.append(second)
+            assert told == [first, spare.process, second]
+
+    run(story())
+
+
+def test_nothing_is_started_where_it_cannot_be_told_who_will_be_the_worker(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world() as here:
+            told: list[ProcessId] = []
+
+            async def chosen(process: ProcessId) -> None:
+                told.append(process)
+                raise OSError("no")
+
+            spec = LaunchSpec(["/bin/sh", "-c", "echo > began"], BASE_ENV, cwd=str(tmp_path))
+            with pytest.raises(OSError, match="no"):
+                await here.launcher.spawn(spec, PATIENCE, chosen)
+            await until(lambda: not alive(told[0]))
+            assert not (tmp_path / "began").exists()
+            assert await here.start(LaunchSpec([*PYTHON, "-c", SLEEP], BASE_ENV))
 
     run(story())

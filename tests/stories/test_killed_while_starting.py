@@ -1,9 +1,10 @@
-"""The daemon is killed while the exec of a worker hangs in the kernel."""
+"""The daemon is killed while a worker, or a command of it, is being started."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from support import processes
 from support.crew import Crew, shell
 from support.mounts import without_cgroups
 from support.process_world import HOLD_LEASE
-from support.truth import Seen, lives_on, marked
+from support.truth import Seen, lives_on, marked, stat_of
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -107,3 +108,50 @@ def test_a_short_command_that_hangs_ends_with_its_daemon(what: str) -> None:
             assert not commands(crew, "100001")
             crew.kill()
         processes.end(crew.left())
+
+
+def living_in(directory: Path) -> list[int]:
+    """Whoever works in there, whatever is left of its environment."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    return [pid for pid in pids if _cwd(pid) == str(directory) and stat_of(pid) is not None]
+
+
+def test_one_with_no_environment_left_is_found_though_its_pid_was_never_noted(
+    tmp_path: Path,
+) -> None:
+    """The daemon saw nothing of it after it had asked for its exec, and there is no control
+    group."""
+    program = tmp_path / "program"
+    shutil.copy(shutil.which("env") or "/usr/bin/env", program)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_LEASE, str(program), str(tmp_path / "held")]
+    )
+    home = tmp_path / "home"
+    home.mkdir()
+    command = [str(program), "-i", "/bin/sleep", "100000"]
+    worker = {"command": command, "cwd": str(home), "agent": "none", "backend": "cpu"}
+    try:
+        wait_for((tmp_path / "held").exists, what="the lease is held")
+        with NoCgroups({"w": worker}) as crew:
+            wait_for(lambda: starting(crew, home), what="its exec waits")
+            first = starting(crew, home)[0]
+            os.kill(crew.pid, signal.SIGSTOP)
+            holder.kill()
+            holder.wait()
+            wait_for(lambda: not marked_as(first), what="it runs without environment")
+            crew.kill()
+            crew.start()
+            crew.ready("w")
+            assert living_in(home) == [first.pid] == [crew.status()["w"].pid]
+            crew.stop()
+            assert living_in(home) == []
+    finally:
+        holder.kill()
+        holder.wait()
+        for pid in living_in(home):
+            os.kill(pid, signal.SIGKILL)
+
+
+def marked_as(process: Seen) -> bytes:
+    """What is left of its environment."""
+    return Path(f"/proc/{process.pid}/environ").read_bytes()

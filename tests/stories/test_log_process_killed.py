@@ -92,3 +92,14 @@ def test_o_logs_1_a_worker_that_breaks_at_a_print_says_what_may_be_why() -> None
         crew.wait_state("w", "HEALTHY")
         (crew.directory / "loud").touch()
         crew.wait_event(lambda e: "signal SIGPIPE (it wrote where nobody reads" in e.sentence)
+
+
+def test_o_logs_1_a_log_process_that_is_stopped_goes_on_before_the_worker_waits() -> None:
+    with printing("while :; do echo all the time; sleep 0.005; done") as crew:
+        pid = crew.wait_state("w", "HEALTHY").pid
+        wait_for(lambda: size(crew) > 0)
+        (log,) = logs(crew)
+        log.suspend()
+        crew.wait_event(lambda e: f"{TOLD}, {log.pid}, had been stopped" in e.sentence)
+        goes_on(crew, pid)
+        assert logs(crew) == [log]

@@ -7,7 +7,7 @@ units that systemd holds for us, and processes that carry the marks of a worker 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -192,6 +192,21 @@ class TrustedUsers:
         """Whether a process of this user may be one of that worker."""
         own = self._of_worker.get(worker)
         return uid in self._all if own is None else uid == own
+
+
+def with_launched(records: Iterable[LifeRecord], ended: Collection[ProcessId]) -> list[LifeRecord]:
+    """Lives whose main process had begun, but was not noted as such: its launcher has become it.
+
+    `ended`: launchers that had not become anything, and have been told to end.
+    """
+
+    def told(record: LifeRecord) -> LifeRecord:
+        launcher = ProcessId(record.launcher_pid, record.launcher_ticks)
+        if record.pid or not launcher.pid or launcher in ended or not alive(launcher):
+            return record
+        return replace(record, pid=launcher.pid, start_ticks=launcher.start_ticks)
+
+    return [told(record) for record in records]
 
 
 def with_strays(records: Iterable[LifeRecord], strays: Iterable[LifeRecord]) -> list[LifeRecord]:

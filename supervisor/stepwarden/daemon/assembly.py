@@ -269,11 +269,15 @@ class Machine:
             families.note_log,
             self._clock,
             note,
+            self._note_life,
         )
         attach = AttachRunner(settings.runtime_dir / "attach", self.sockets.target_for, self._clock)
         systemd = SystemdRunner(self.host.transient, self._clock)
         unit = UnitRunner(self.host.units, self.host.transient.files, self._clock)
         return Runners({SPAWN: spawn, ATTACH: attach, SYSTEMD: systemd, UNIT: unit})
+
+    async def _note_life(self, life: Life) -> None:
+        await self.starter.write_down(life)
 
     def _publish(self, recorded: RecordedEvent) -> None:
         self.meter.event(recorded.event)

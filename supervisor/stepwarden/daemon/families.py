@@ -41,6 +41,8 @@ class Families:
     def of_record(self, record: LifeRecord) -> Family:
         """The processes of a life that an earlier daemon left behind."""
         main = ProcessId(record.pid, record.start_ticks)
+        if not record.pid:
+            main = ProcessId(record.launcher_pid, record.launcher_ticks)
         pages = _own_pages(record.runner, Path(record.page_dir))
         return self._make(main, record.incarnation, pages, record.cgroup)
 

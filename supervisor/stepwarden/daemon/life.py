@@ -73,7 +73,8 @@ class Life:
     ours forbids it. `log`: what watches over its log process. Of an attached one:
     `arrived`: somebody came; `dismissed`: who may not, by pid and start time in its own namespace.
     `refused`: ranks whose page is not believed, already told of. `watched`: every process that was
-    ever one of its ranks, whose end is heard of.
+    ever one of its ranks, whose end is heard of. `launcher`: the process that is about to become
+    its main one.
     """
 
     worker: str
@@ -84,6 +85,7 @@ class Life:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     spawned_at: float = 0.0
     main: ProcessId | None = None
+    launcher: ProcessId | None = None
     family: Family | None = None
     exit: Exit | None = None
     spawn_error: str | None = None

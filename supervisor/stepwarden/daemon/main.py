@@ -22,7 +22,7 @@ from stepwarden.core.evidence import ProcessId
 from stepwarden.core.lifecycle import LIVE, RESTING
 from stepwarden.core.memory import Kept
 from stepwarden.core.resume import resume
-from stepwarden.daemon.adoption import Stock, TrustedUsers, take_stock, with_strays
+from stepwarden.daemon.adoption import Stock, TrustedUsers, take_stock, with_launched, with_strays
 from stepwarden.daemon.assembly import Machine, make_reports
 from stepwarden.daemon.certificate_watch import CertificateWatch
 from stepwarden.daemon.closing import close_all
@@ -200,7 +200,7 @@ class Daemon:
 
     async def _records(self) -> list[LifeRecord]:
         machine = self._machine
-        await self._end_late_launches()
+        late = await self._end_late_launches()
         targets = {str(target) for target in machine.sockets.agents}
         table = machine.snapshots.table(self._clock.monotonic())
         configs = [unit.config for unit in machine.units.values()]
@@ -209,17 +209,20 @@ class Daemon:
             find_strays, targets, table, users.trusted, machine.page_home
         )
         leftovers = await machine.host.leftovers()
-        records = with_strays(with_strays(machine.store.lives(), leftovers), strays)
+        noted = with_launched(machine.store.lives(), late)
+        records = with_strays(with_strays(noted, leftovers), strays)
         known = {record.incarnation for record in records}
         await asyncio.to_thread(machine.host.hold_back, known)
         return records
 
-    async def _end_late_launches(self) -> None:
-        """What is being started now would be found by nobody later."""
+    async def _end_late_launches(self) -> list[ProcessId]:
+        """What is being started now would be found by nobody later. Returns those starts."""
         directory, table = self._config.supervisor.state_dir, ProcessTable.scan()
-        self._tell_ended("starts", await asyncio.to_thread(end_late_launches, directory, table))
+        late = await asyncio.to_thread(end_late_launches, directory, table)
+        self._tell_ended("starts", late)
         commands = await end_late_commands(launcher_mark(directory), table, self._clock)
         self._tell_ended("short commands", commands)
+        return late
 
     def _tell_ended(self, what: str, ended: list[ProcessId]) -> None:
         if ended:

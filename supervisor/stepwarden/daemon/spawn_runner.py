@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,7 +33,7 @@ class SpawnRunner(Runner):
 
     `descriptors`: how many a worker may hold open at first; None: as many as we. `on_log`: told of
     each process of ours that writes a worker's output, which belongs to no family. `note`: told
-    what became of one.
+    what became of one. `note_life`: notes a life for the next daemon.
     """
 
     kind = SPAWN
@@ -47,6 +47,7 @@ class SpawnRunner(Runner):
         on_log: Callable[[ProcessId], None],
         clock: Clock,
         note: Callable[[Event], None],
+        note_life: Callable[[Life], Awaitable[None]],
     ) -> None:
         self._launcher = launcher
         self._reaper = reaper
@@ -55,6 +56,7 @@ class SpawnRunner(Runner):
         self._on_log = on_log
         self._clock = clock
         self._note = note
+        self._note_life = note_life
 
     def reserve(self, life: Life) -> None:
         """Its control group, by the name of the life."""
@@ -114,8 +116,14 @@ class SpawnRunner(Runner):
         environment: Mapping[str, str],
         output_fd: int | None,
     ) -> Begun:
+        async def chosen(process: ProcessId) -> None:
+            # Killed between the exec and its note, we would leave one whose command has blanked its
+            # environment (env -i) to nobody, and the next daemon would start another beside it.
+            life.launcher = process
+            await self._note_life(life)
+
         spec = self.spec(config, environment, life.cgroup, output_fd)
-        process = await self._launcher.spawn(spec, SPAWN_LIMIT_SECONDS)
+        process = await self._launcher.spawn(spec, SPAWN_LIMIT_SECONDS, chosen)
         return Begun(process, life.cgroup)
 
     def spec(

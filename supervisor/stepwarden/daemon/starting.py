@@ -320,7 +320,10 @@ def _nobody(_unit: Unit, _life: Life, _begun: Begun) -> None:
 
 def record_of(life: Life) -> LifeRecord:
     """What the store keeps of a life."""
-    process = life.main or ProcessId(0, 0)
+    nobody = ProcessId(0, 0)
+    process, launcher = life.main or nobody, life.launcher or nobody
+    if life.main is not None:
+        launcher = nobody
     return LifeRecord(
         life.worker,
         life.name,
@@ -334,4 +337,6 @@ def record_of(life: Life) -> LifeRecord:
         life.cgroup,
         life.unit,
         life.marks,
+        launcher.pid,
+        launcher.start_ticks,
     )

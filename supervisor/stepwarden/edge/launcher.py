@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,6 +56,14 @@ STAGES = {
 """What the launcher process was at, by the letter that it wrote last."""
 
 
+Chosen = Callable[[ProcessId], Awaitable[None]]
+"""Told which process is to become the worker, before that is asked to."""
+
+
+async def _nobody(_: ProcessId) -> None:
+    """Nobody has to know before."""
+
+
 class SpawnFailed(StepwardenError):
     """The worker could not be started; the text says what failed, where, and the errno."""
 
@@ -77,22 +85,29 @@ class Launcher:
         """Make the first spare; SpawnFailed where not even that works."""
         self._spare = _Spare.make(self._environ)
 
-    async def spawn(self, spec: LaunchSpec, limit: float) -> ProcessId:
+    async def spawn(self, spec: LaunchSpec, limit: float, chosen: Chosen = _nobody) -> ProcessId:
         """Start a worker and return once it has exec'd, within `limit` seconds of its turn.
 
         SpawnFailed: it does not run, and its launcher process has ended or has been killed.
-        A worker may have ended again before this returns: `Reaper.exit_of` knows.
+        A worker may have ended again before this returns: `Reaper.exit_of` knows. What `chosen`
+        takes is no part of the limit; it may be told of a second process, in place of the first.
         """
         async with _Turn(self._turns):
-            return await self._spawn(spec, limit)
+            return await self._spawn(spec, limit, chosen)
 
-    async def _spawn(self, spec: LaunchSpec, limit: float) -> ProcessId:
-        deadline = Deadline.after(self._clock.monotonic(), limit)
+    async def _spawn(self, spec: LaunchSpec, limit: float, chosen: Chosen) -> ProcessId:
         request = spec.encoded()
         try:
             # A spare can have died while it waited; the second one is fresh.
             for ready in (self._take(), None):
                 spare = ready or _Spare.make(self._environ)
+                try:
+                    await chosen(spare.process)
+                except BaseException:
+                    spare.kill()
+                    spare.close()
+                    raise
+                deadline = Deadline.after(self._clock.monotonic(), limit)
                 process = await self._exec(spare, spec, request, deadline)
                 if process is not None:
                     return process
@@ -137,6 +152,8 @@ class Launcher:
 
     def _take(self) -> _Spare | None:
         spare, self._spare = self._spare, None
+        if spare is not None:
+            signals.wake(spare.process)  # a start must not fail because somebody stopped it
         return spare
 
     def _refill(self) -> None:

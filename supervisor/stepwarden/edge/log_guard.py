@@ -1,5 +1,7 @@
 """Starts a log process again that somebody killed, before its worker's next print breaks.
 
+One that was stopped goes on, before the worker's next print waits.
+
 The pipe stays whole because this daemon holds an end of it to read from, and never reads. A worker
 that an earlier daemon started has the pipe as its own descriptor 1: opened anew from there, its
 reading end is back, also where nobody has held it any more for a while.
@@ -21,6 +23,7 @@ from stepwarden.edge.launcher import Launcher, SpawnFailed
 from stepwarden.edge.output_capture import CAPTURE_LIMIT_SECONDS, CaptureSpec, log_process
 from stepwarden.edge.periodic import Periodic
 from stepwarden.edge.process_probe import alive, identify
+from stepwarden.edge.signals import wake
 
 LOOK_SECONDS = 1.0
 """What is printed between two looks lies in the pipe meanwhile."""
@@ -73,6 +76,11 @@ class LogGuard:
     async def _look(self) -> bool:
         self._rest -= 1
         if self._process is not None and alive(self._process):
+            if wake(self._process):  # else the pipe fills, and the worker's next print waits
+                self._report(
+                    f"the log process of its output, {self._process.pid}, had been stopped by"
+                    " somebody; it goes on"
+                )
             if self._rest < -CALM_LOOKS:
                 self._starts = 0
             return True

@@ -37,6 +37,14 @@ def send(process: ProcessId, sig: int) -> bool:
     return True
 
 
+def wake(process: ProcessId) -> bool:
+    """Let exactly this process go on where somebody has stopped it; True: it was stopped."""
+    entry = read_process(process.pid)
+    if entry is None or entry.process != process or not entry.stopped:
+        return False
+    return send(process, signal.SIGCONT)
+
+
 def is_untouchable(pid: int) -> bool:
     """True for pids below 2, our own and those of our ancestors."""
     return pid < _FIRST_ORDINARY_PID or pid in _own_line()

@@ -16,7 +16,9 @@ class LifeRecord:
     `incarnation` is the name of the life, unique for ever. `runner`: "spawn", "systemd", "unit" or
     "attach". `token` is the secret of its agents. `spawned_at` is on the monotonic clock of the
     boot `boot_id`. `pid` 0: not known yet; `cgroup`, `unit` "": it has none. `marks`: what it was
-    started with, as `config.difference` notes it; "" where that is not known.
+    started with, as `config.difference` notes it; "" where that is not known. `launcher_pid`,
+    `launcher_ticks`: the process that is about to become its main one; 0 where it has, or there is
+    none yet.
     """
 
     worker: str
@@ -31,6 +33,8 @@ class LifeRecord:
     cgroup: str = ""
     unit: str = ""
     marks: str = ""
+    launcher_pid: int = 0
+    launcher_ticks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
