@@ -25,6 +25,11 @@ except AlreadyRunningError as error:
 one.release()
 InstanceLock(Path(sys.argv[1])).release()
 """
+REMOUNT = """\
+import subprocess
+subprocess.run(["mount", "-o", "remount,rw", sys.argv[1]], check=True)
+"""
+AGAIN = TWICE.replace("try:", f"{REMOUNT}try:")
 FILL = 'head -c 1M /dev/zero > "$1/fill" 2>/dev/null; true'
 
 
@@ -34,6 +39,38 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         InstanceLock(tmp_path / "state")
     lock.release()
     InstanceLock(tmp_path / "state").release()
+
+
+def test_the_lock_holds_though_somebody_takes_its_file_away(tmp_path: Path) -> None:
+    lock = InstanceLock(tmp_path / "state")
+    (tmp_path / "state" / "lock").unlink()
+    with pytest.raises(AlreadyRunningError, match="one daemon per state directory"):
+        InstanceLock(tmp_path / "state")
+    lock.release()
+    InstanceLock(tmp_path / "state").release()
+
+
+def test_a_refused_lock_keeps_nothing_open(tmp_path: Path) -> None:
+    lock = InstanceLock(tmp_path / "state")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(AlreadyRunningError):
+        InstanceLock(tmp_path / "state")
+    (tmp_path / "file").touch()
+    with pytest.raises(RefusedError):
+        InstanceLock(tmp_path / "file")
+    assert len(os.listdir("/proc/self/fd")) == before
+    lock.release()
+    assert len(os.listdir("/proc/self/fd")) == before - 2
+
+
+@pytest.mark.skipif(not may_mount(), reason="mounting is refused here")
+def test_the_lock_of_a_read_only_directory_holds_when_it_takes_files_again(tmp_path: Path) -> None:
+    script = 'mount -t tmpfs -o ro tmpfs "$1" && shift && exec "$@"'
+    command = ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", str(tmp_path)]
+    program = [sys.executable, "-c", AGAIN, str(tmp_path)]
+    done = subprocess.run([*command, *program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "one daemon per state directory" in done.stdout
 
 
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
