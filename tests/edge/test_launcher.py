@@ -406,13 +406,18 @@ def test_an_exec_that_hangs_gives_its_turn_away(
     run(story())
 
 
+def is_stopped(process: ProcessId) -> bool:
+    entry = read_process(process.pid)
+    return entry is not None and entry.stopped
+
+
 def test_a_spare_that_somebody_stopped_goes_on() -> None:
     async def story() -> None:
         async with world() as here:
             spare = here.launcher._spare
             assert spare is not None
             send(spare.process, signal.SIGSTOP)
-            await until(lambda: (entry := read_process(spare.process.pid)) and entry.stopped)
+            await until(lambda: is_stopped(spare.process))
             began = await here.start(LaunchSpec([*PYTHON, "-c", SLEEP], BASE_ENV))
             assert began == spare.process
 
@@ -438,6 +443,7 @@ def test_who_is_to_become_the_worker_is_told_before_it_can_be(tmp_path: Path) ->
             assert told == [first]
             await until((tmp_path / "began").exists)
             (tmp_path / "began").unlink()
+            await until(lambda: here.launcher._spare is not None)
             spare = here.launcher._spare
             assert spare is not None
             send(spare.process, signal.SIGKILL)
