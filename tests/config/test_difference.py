@@ -194,6 +194,7 @@ def test_every_key_of_a_worker_has_an_effect() -> None:
         "lease_cap",
         "max_num_batched_tokens",
         "max_num_seqs",
+        "mode",
         "progress",
         "ready",
         "restart",

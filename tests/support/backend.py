@@ -9,7 +9,14 @@ from dataclasses import replace
 
 from stepwarden.core.event import Event, Kind
 from stepwarden.edge.reload_views import ConfigView, ReloadOutcome
-from stepwarden.edge.views import EventFilter, Explanation, RankView, RecordedEvent, WorkerView
+from stepwarden.edge.views import (
+    DoubtView,
+    EventFilter,
+    Explanation,
+    RankView,
+    RecordedEvent,
+    WorkerView,
+)
 from stepwarden.errors import ActionFailedError
 
 BUSY = RankView(
@@ -74,6 +81,7 @@ class Backend:
         self.explained: list[tuple[str, int | None, int | None, str]] = []
         self.publish: Callable[[RecordedEvent], None] = lambda _: None
         self.stuck = False
+        self.doubted = DoubtView()
         self.reloads: list[bool] = []
         self.outcome = ReloadOutcome(True, sentence="configuration reloaded: no difference")
         self.slow: set[str] = set()
@@ -148,3 +156,6 @@ class Backend:
         incarnation = f"inc-{number}" if state == "STARTING" else before.incarnation
         self.views[name] = replace(before, state=state, incarnation=incarnation)
         self.record(f"{name} is {state}", name, before.state, state)
+
+    def doubt(self) -> DoubtView:
+        return self.doubted

@@ -106,9 +106,10 @@ class Crew(Daemon):
 
     def leniency(self) -> float:
         """Seconds that a detection may come later because this machine was late itself."""
-        paused = [e for e in self.events() if e.kind == "supervisor_paused"]
-        lost = sum(float(data(e)["seconds"]) for e in paused)
-        return INTERVALS + 2 * self.host.worst + lost
+        told = [(event.kind, data(event)) for event in self.events() if event.data_json]
+        lost = sum(float(of["seconds"]) for kind, of in told if kind == "supervisor_paused")
+        doubt = max((float(of.get("longer") or 0.0) for _, of in told), default=0.0)
+        return INTERVALS + 2 * self.host.worst + lost + doubt
 
     def health(self, service: str) -> str:
         """What grpc.health.v1 Check answers: SERVING, NOT_SERVING, or the name of an error."""

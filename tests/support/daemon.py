@@ -42,6 +42,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+UNGOVERNED = "  governor: {deaths: 100000, freeze_max: 0}\n"
+"""Many hang at the same time in a story; those of the governor say their own numbers."""
+
+
 class Daemon:
     """One daemon in directories of its own.
 
@@ -74,7 +78,9 @@ class Daemon:
             f"  state_dir: {self.directory / 'state'}\n"
             f'  health: {{listen: ["{self.health_address}"]}}\n'
         )
-        self.config.write_text(head + self._supervisor + "\n" + body, encoding="utf-8")
+        said = self._supervisor if self._supervisor.endswith("\n") else f"{self._supervisor}\n"
+        tail = "\n" if "governor:" in said else UNGOVERNED
+        self.config.write_text(head + said.lstrip("\n") + tail + body, encoding="utf-8")
 
     def __enter__(self) -> Self:
         try:

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Worker(_message.Message):
-    __slots__ = ("name", "state", "cause", "sentence", "incarnation", "pid", "state_age_seconds", "uptime_seconds", "restarts_used", "restarts_limit", "last_exit", "backend", "ranks", "startup_left_seconds", "restart_in_seconds", "agent_silent", "leftover_pids", "false_alarms", "deaths", "windows_granted", "last_death", "runner", "unit", "cgroup", "group", "held", "probe", "output", "restart_needed", "removed", "learn")
+    __slots__ = ("name", "state", "cause", "sentence", "incarnation", "pid", "state_age_seconds", "uptime_seconds", "restarts_used", "restarts_limit", "last_exit", "backend", "ranks", "startup_left_seconds", "restart_in_seconds", "agent_silent", "leftover_pids", "false_alarms", "deaths", "windows_granted", "last_death", "runner", "unit", "cgroup", "group", "held", "probe", "output", "restart_needed", "removed", "learn", "mode", "would_be_dead")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,8 @@ class Worker(_message.Message):
     RESTART_NEEDED_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     LEARN_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    WOULD_BE_DEAD_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     cause: str
@@ -69,7 +71,9 @@ class Worker(_message.Message):
     restart_needed: str
     removed: bool
     learn: str
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., cause: _Optional[str] = ..., sentence: _Optional[str] = ..., incarnation: _Optional[str] = ..., pid: _Optional[int] = ..., state_age_seconds: _Optional[float] = ..., uptime_seconds: _Optional[float] = ..., restarts_used: _Optional[int] = ..., restarts_limit: _Optional[int] = ..., last_exit: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., startup_left_seconds: _Optional[float] = ..., restart_in_seconds: _Optional[float] = ..., agent_silent: bool = ..., leftover_pids: _Optional[_Iterable[int]] = ..., false_alarms: _Optional[int] = ..., deaths: _Optional[int] = ..., windows_granted: _Optional[int] = ..., last_death: _Optional[str] = ..., runner: _Optional[str] = ..., unit: _Optional[str] = ..., cgroup: _Optional[str] = ..., group: _Optional[str] = ..., held: _Optional[str] = ..., probe: _Optional[str] = ..., output: _Optional[_Iterable[str]] = ..., restart_needed: _Optional[str] = ..., removed: bool = ..., learn: _Optional[str] = ...) -> None: ...
+    mode: str
+    would_be_dead: bool
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., cause: _Optional[str] = ..., sentence: _Optional[str] = ..., incarnation: _Optional[str] = ..., pid: _Optional[int] = ..., state_age_seconds: _Optional[float] = ..., uptime_seconds: _Optional[float] = ..., restarts_used: _Optional[int] = ..., restarts_limit: _Optional[int] = ..., last_exit: _Optional[str] = ..., backend: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ..., startup_left_seconds: _Optional[float] = ..., restart_in_seconds: _Optional[float] = ..., agent_silent: bool = ..., leftover_pids: _Optional[_Iterable[int]] = ..., false_alarms: _Optional[int] = ..., deaths: _Optional[int] = ..., windows_granted: _Optional[int] = ..., last_death: _Optional[str] = ..., runner: _Optional[str] = ..., unit: _Optional[str] = ..., cgroup: _Optional[str] = ..., group: _Optional[str] = ..., held: _Optional[str] = ..., probe: _Optional[str] = ..., output: _Optional[_Iterable[str]] = ..., restart_needed: _Optional[str] = ..., removed: bool = ..., learn: _Optional[str] = ..., mode: _Optional[str] = ..., would_be_dead: bool = ...) -> None: ...
 
 class Rank(_message.Message):
     __slots__ = ("name", "pid", "phase", "step", "num_seqs", "num_tokens", "step_age_seconds", "budget_seconds", "budget_left_seconds", "beat_age_seconds", "cpu_percent", "steps_ended", "rss_bytes", "in_flight", "requests_unfinished", "loop_turns", "loop_age_seconds", "steps_unrecorded", "beats_refused", "stamps_clamped", "agent_version", "detail")
@@ -128,7 +132,7 @@ class ListWorkersRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListWorkersResponse(_message.Message):
-    __slots__ = ("workers", "version", "loop_age_seconds", "trouble", "configuration", "next_page_token", "total", "runner_note")
+    __slots__ = ("workers", "version", "loop_age_seconds", "trouble", "configuration", "next_page_token", "total", "runner_note", "doubt_score", "doubt_reason", "governor")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LOOP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +141,9 @@ class ListWorkersResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     RUNNER_NOTE_FIELD_NUMBER: _ClassVar[int]
+    DOUBT_SCORE_FIELD_NUMBER: _ClassVar[int]
+    DOUBT_REASON_FIELD_NUMBER: _ClassVar[int]
+    GOVERNOR_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
     version: str
     loop_age_seconds: float
@@ -145,7 +152,10 @@ class ListWorkersResponse(_message.Message):
     next_page_token: str
     total: int
     runner_note: str
-    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., version: _Optional[str] = ..., loop_age_seconds: _Optional[float] = ..., trouble: _Optional[str] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ..., runner_note: _Optional[str] = ...) -> None: ...
+    doubt_score: int
+    doubt_reason: str
+    governor: str
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., version: _Optional[str] = ..., loop_age_seconds: _Optional[float] = ..., trouble: _Optional[str] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ..., runner_note: _Optional[str] = ..., doubt_score: _Optional[int] = ..., doubt_reason: _Optional[str] = ..., governor: _Optional[str] = ...) -> None: ...
 
 class Configuration(_message.Message):
     __slots__ = ("path", "loaded_at", "failed_at", "failure", "sentence")

@@ -9,6 +9,7 @@ from stepwarden.cli.texts import duration, message_dict, plain, table
 from stepwarden.naming import counted
 
 WIDTH = 80
+OBSERVED = "observe: it is judged and never signalled"
 _RANK_HEADER = ("RANK", "PID", "PHASE", "STEP", "SEQS", "TOKENS", "AGE", "LEFT", "CPU", "BEAT")
 
 
@@ -47,6 +48,7 @@ def _facts(worker: Any) -> dict[str, str]:
         "state": f"{worker.state} for {duration(worker.state_age_seconds)}",
         "cause": worker.cause,
         "verdict": worker.sentence,
+        "mode": OBSERVED if worker.mode == "observe" else "",
         "incarnation": worker.incarnation,
         "pid": str(worker.pid or ""),
         "uptime": duration(worker.uptime_seconds) if worker.pid else "",

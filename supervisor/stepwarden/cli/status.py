@@ -18,7 +18,9 @@ from stepwarden.cli.one_worker import (
     wrapped,
 )
 from stepwarden.cli.texts import as_json, duration, message_dict, plain, table
+from stepwarden.core.awareness import MOST_DOUBT
 from stepwarden.errors import ExitCode
+from stepwarden.naming import first_names
 
 STALE_LOOP_SECONDS = 3.0
 DEFAULT_LAST = 5
@@ -99,6 +101,9 @@ def list_dict(answer: Any, unwell: bool = False) -> dict[str, Any]:
         "loop_age_seconds": answer.loop_age_seconds,
         "trouble": answer.trouble or None,
         "runner_note": answer.runner_note or None,
+        "doubt_score": answer.doubt_score,
+        "doubt_reason": answer.doubt_reason or None,
+        "governor": answer.governor or None,
         "configuration": message_dict(answer.configuration),
         "unwell": [worker.name for worker in answer.workers if worker.state not in WELL],
         "workers": [worker_dict(worker) for worker in shown],
@@ -118,8 +123,11 @@ def overview(answer: Any, unwell: bool = False) -> list[str]:
         lines.append(f"the daemon's own loop last turned {age} ago; what is shown is that old")
     if answer.trouble:
         lines += wrapped(plain(answer.trouble))
-    if answer.runner_note:
-        lines += wrapped(plain(answer.runner_note))
+    for text in (answer.runner_note, *doubt_lines(answer)):
+        lines += wrapped(plain(text)) if text else []
+    observed = [worker.name for worker in answer.workers if worker.mode == "observe"]
+    if observed:
+        lines += wrapped(f"observed, and never signalled: {plain(first_names(observed))}")
     if answer.configuration.path:
         lines += wrapped(plain(answer.configuration.sentence))
     for worker in shown:
@@ -129,6 +137,15 @@ def overview(answer: Any, unwell: bool = False) -> list[str]:
         if worker.sentence and worker.state not in WELL:
             lines += wrapped(f"{plain(worker.name)}: {plain(worker.sentence)}")
     return lines
+
+
+def doubt_lines(answer: Any) -> list[str]:
+    """What the governor holds up, and how much the daemon doubts itself; empty texts are none."""
+    doubt = ""
+    if answer.doubt_score:
+        doubt = f"the daemon doubts itself ({answer.doubt_score} of {MOST_DOUBT},"
+        doubt += f" {answer.doubt_reason}): retry windows are longer"
+    return [answer.governor, doubt]
 
 
 def counts(workers: Any) -> str:

@@ -199,4 +199,5 @@ def _policy(
         drain=shared.drain,
         learn=shared.learn,
         learn_floor=shared.learn_floor,
+        observe=shared.mode == "observe",
     )

@@ -15,6 +15,7 @@ from stepwarden.config.model import (
 from stepwarden.config.problems import Path
 from stepwarden.config.ready_rules import build_ready_rule
 from stepwarden.config.settings import SupervisorSettings
+from stepwarden.core.governor import GovernorPolicy
 from stepwarden.exposure import ListenSettings
 
 MAX_SOCKET_PATH = 107
@@ -45,6 +46,9 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
         loop_limit=section.loop_limit,
         health_ready=build_ready_rule(section.health.ready),
         reload_restart=section.reload.restart,
+        governor=GovernorPolicy(
+            section.governor.deaths, section.governor.within, section.governor.freeze_max
+        ),
     )
     for name in ("agent_socket", "admin_socket"):
         said = getattr(section, name) is not None

@@ -44,7 +44,15 @@ So do mode and path of its output."""
 NEXT_START_KEYS = frozenset({"autostart", "engine", "needs", "pre_start", "release", "output"})
 """What is asked at a start and at no other time. So is the interval of beats."""
 
-LIVE_SETTINGS = ("health.ready", "log.format", "log.level", "on_exit", "stop_limit", "reload")
+LIVE_SETTINGS = (
+    "governor",
+    "health.ready",
+    "log.format",
+    "log.level",
+    "on_exit",
+    "stop_limit",
+    "reload",
+)
 """What of `supervisor` holds from the reload on. All else needs a restart of the daemon."""
 
 _OPEN_TEXTS = frozenset(

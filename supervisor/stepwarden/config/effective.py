@@ -93,6 +93,11 @@ def effective_supervisor(settings: SupervisorSettings) -> dict[str, Any]:
             "restart": settings.reload_restart,
         },
         loop_limit=settings.loop_limit,
+        governor={
+            "deaths": settings.governor.deaths,
+            "within": settings.governor.within,
+            "freeze_max": settings.governor.freeze_max,
+        },
         health={
             **listener(settings.health),
             "ready": written_ready_rule(settings.health_ready),

@@ -64,6 +64,7 @@ def effective_worker(worker: WorkerConfig, grouped: bool) -> dict[str, Any]:
             hard_cap=policy.hard_caps.startup,
         ),
         retry={"window": policy.window, "busy_cpu": policy.busy_cpu},
+        mode="observe" if policy.observe else "enforce",
         busy_factor=policy.busy_factor,
         restart=_restart(worker, grouped),
         stop=_stop(worker),

@@ -1,7 +1,7 @@
 """The time-outs that an engine has of its own, and how they are set above ours.
 
-Only where stepwarden really enforces (a known engine, `agent: required`); otherwise they are left
-alone, so that somebody always watches.
+Only where stepwarden really enforces (a known engine, `agent: required`, `mode: enforce`);
+otherwise they are left alone, so that somebody always watches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def engine_timeouts(
     engine: str | None, policy: WorkerPolicy, tokens: int | None, grace: float
 ) -> dict[str, str]:
     """Environment variables that put the engine's own time-outs above ours."""
-    if engine != VLLM or policy.agent != AGENT_REQUIRED:
+    if engine != VLLM or policy.agent != AGENT_REQUIRED or policy.observe:
         return {}
     return {
         VLLM_STEP_TIMEOUT: str(largest_step(policy, tokens, grace).timeout),

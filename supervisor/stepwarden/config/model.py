@@ -107,6 +107,24 @@ class ReloadSection(Section):
     )
 
 
+class GovernorSection(Section):
+    """How many workers of this host may die by a verdict, and when none may."""
+
+    deaths: Annotated[int, Whole(1, 100_000)] = Field(
+        default=10,
+        description="So many deaths by verdict `within` the time, then one each within / deaths."
+        " Exits do not count.",
+    )
+    within: Annotated[float, Duration(1.0, DAY)] = Field(
+        default=600.0, description="The time in which `deaths` come back."
+    )
+    freeze_max: Annotated[float, Duration(1.0, HOUR, "never freezes")] = Field(
+        default=300.0,
+        description="When more than half of at least 3 independent workers (a group is one) turn"
+        " suspect within one retry window, nobody is killed for at most this long.",
+    )
+
+
 class SupervisorSection(Section):
     """The daemon itself."""
 
@@ -151,6 +169,7 @@ class SupervisorSection(Section):
         " code 9), for the next one to adopt the workers. Time in which the whole process was"
         " stopped does not count. 0: never.",
     )
+    governor: GovernorSection = GovernorSection()
     health: HealthSection = HealthSection()
     reload: ReloadSection = ReloadSection()
     agents: AgentsSection = AgentsSection()

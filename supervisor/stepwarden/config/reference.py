@@ -16,6 +16,7 @@ from stepwarden.plain_file import MAX_CONFIG_BYTES
 _PLACES = (
     ("Top level", "", ""),
     ("supervisor", "SupervisorSection", ""),
+    ("supervisor.governor", "GovernorSection", ""),
     ("supervisor.health", "HealthSection", ""),
     ("supervisor.reload", "ReloadSection", ""),
     ("ready: of supervisor.health", "ReadyRuleSection", ""),

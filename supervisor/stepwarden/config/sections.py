@@ -23,6 +23,7 @@ TIB = KIB**4
 BYTES = Size(0, 2**62, unlimited=True)
 AGENT_MODES = Choice(("required", "optional", "none"))
 LEARN_MODES = Choice(("off", "observe", "on"))
+JUDGING = Choice(("enforce", "observe"))
 SIGNALS = Choice(("TERM", "INT", "QUIT", "HUP", "USR1", "USR2", "KILL"))
 
 
@@ -213,6 +214,11 @@ class SharedSection(Section):
     heartbeat: HeartbeatSection = HeartbeatSection()
     startup: StartupSection = StartupSection()
     retry: RetrySection = RetrySection()
+    mode: Annotated[str, JUDGING] = Field(
+        default="enforce",
+        description="enforce: a dead worker is ended and started again. observe: it is judged, what"
+        " would be done is recorded, and nothing is signalled.",
+    )
     busy_factor: Annotated[float, Number(1, 1000)] = Field(
         default=4.0,
         description="The hard cap is this factor times the budget, at most the backend's max and"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stepwarden.config.problems import Problem
 from stepwarden.core.budget import StepRule
+from stepwarden.core.governor import GovernorPolicy
 from stepwarden.core.groups import GroupPolicy
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.ready_rule import ReadyRule
@@ -54,6 +55,7 @@ class SupervisorSettings:
     loop_limit: float = 60.0
     health_ready: ReadyRule = field(default_factory=ReadyRule)
     reload_restart: str = "now"
+    governor: GovernorPolicy = field(default_factory=GovernorPolicy)
 
 
 @dataclass(frozen=True, slots=True)

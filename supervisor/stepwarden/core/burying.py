@@ -39,7 +39,7 @@ def buried(
         return Outcome(state)
     outcome = Outcome(replace(state, leftovers=leftovers))
     if leftovers:
-        _stuck(outcome, leftovers, now)
+        _stuck(outcome, policy, leftovers, now)
     elif state.lifecycle is State.STOPPING and state.give_up:
         outcome.move(Trigger.ENDED_GIVEN_UP, now, f"{state.give_up}; {gone}")
     elif state.lifecycle is State.STOPPING and state.restart_wanted:
@@ -53,12 +53,24 @@ def buried(
     return outcome
 
 
-def _stuck(outcome: Outcome, leftovers: frozenset[ProcessId], now: float) -> None:
+def spares(state: WorkerState, policy: WorkerPolicy) -> bool:
+    """Whether what is left of its tree is left alone: it is observed, and nobody said to end it."""
+    told = state.stop_wanted or state.restart_wanted or bool(state.give_up)
+    return policy.observe and not told
+
+
+def _stuck(
+    outcome: Outcome, policy: WorkerPolicy, leftovers: frozenset[ProcessId], now: float
+) -> None:
     pids = ", ".join(str(process.pid) for process in sorted(leftovers))
+    if spares(outcome.state, policy):
+        text = f"leftover pids {pids} are left alone, for its mode is observe"
+    else:
+        text = f"leftover pids {pids} do not end, not even by KILL"
     outcome.move(
         Trigger.UNKILLABLE,
         now,
-        f"leftover pids {pids} do not end, not even by KILL; nothing is started beside them",
+        f"{text}; nothing is started beside them",
         cause=UNKILLABLE,
         leftovers=pids,
     )

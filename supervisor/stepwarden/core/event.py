@@ -29,9 +29,10 @@ class Kind(StrEnum):
     RELOADED = "reloaded"  # the configuration file was loaded again
     RELOAD_FAILED = "reload_failed"  # it could not be, and the old configuration holds
     SHADOW_ALARM = "shadow_alarm"  # a rule that only watches would have raised an alarm
-    SHADOW_DEATH = "shadow_death"  # it would have called the worker dead
+    SHADOW_DEATH = "shadow_death"  # it would be DEAD by a rule, or but for its mode (data: rule)
     SHADOW_CLEARED = "shadow_cleared"  # what it was alarmed by has ended by itself
     LEARNED = "learned"  # what is usual was taken over, or dropped, or begins anew
+    GOVERNOR = "governor"  # kills are frozen, or go on
     OPERATOR = "operator"  # a command was taken
     DAEMON = "daemon"  # the daemon itself started, stopped, had trouble
 

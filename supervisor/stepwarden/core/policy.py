@@ -58,6 +58,7 @@ class WorkerPolicy:
     long its progress counter may stand still while work is present; None: there is no counter.
     `learn`: off, observe or on; no learned deadline is below `learn_floor`, none above the largest
     step budget.
+    `observe`: it is judged and never signalled.
     """
 
     name: str
@@ -82,6 +83,7 @@ class WorkerPolicy:
     progress_budget: float | None = None
     learn: str = LEARN_OBSERVE
     learn_floor: float = 10.0
+    observe: bool = False
 
     def step_budget(self, num_seqs: int | None, num_tokens: int | None) -> Budget:
         """The budget of one step; an unknown batch takes `max_num_seqs`."""

@@ -15,8 +15,10 @@ from stepwarden.core.clocks import WORKER, Cause, RunningClock
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.event import Kind
 from stepwarden.core.evidence import CpuSample, WorkerEvidence
+from stepwarden.core.governor import Leave, Refusal, always
 from stepwarden.core.lifecycle import Trigger, step
 from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.sparing import held_up, observed
 from stepwarden.core.verdict import Judgement, Ruling, Suspicion, judge, open_suspicion
 from stepwarden.core.worker import Outcome, WorkerState, die
 
@@ -31,11 +33,15 @@ def weigh(
     awareness: Awareness,
     passed: Passed,
     now: float,
+    leave: Leave = always,
 ) -> None:
-    """Bring the suspicions up to date: clear, judge, open, and recover when none is left."""
+    """Bring the suspicions up to date: clear, judge, open, and recover when none is left.
+
+    `leave`: asked before a condemned worker dies.
+    """
     starts = _late_starts(outcome.state.suspicions, awareness, now)
     _clear(outcome, passed, evidence, now)
-    if not _judge_open(outcome, policy, evidence, awareness, now):
+    if not _judge_open(outcome, policy, evidence, awareness, now, leave):
         _open_new(outcome, policy, evidence, passed, starts, now)
         if not outcome.state.suspicions:
             _recover(outcome, now)
@@ -109,6 +115,7 @@ def _note_false_alarm(
         budget=clock.budget,
         windows=suspicion.windows,
         rule=clock.rule,
+        **({"would_be_dead": 1} if suspicion.would_be_dead else {}),
     )
 
 
@@ -134,6 +141,7 @@ def _judge_open(
     evidence: WorkerEvidence,
     awareness: Awareness,
     now: float,
+    leave: Leave,
 ) -> bool:
     judgements = [
         judge(
@@ -143,20 +151,41 @@ def _judge_open(
             window=policy.window,
             busy_cpu=policy.busy_cpu,
             lost=awareness.lost(suspicion.opened_at, now),
+            longer=awareness.longer(policy.window),
         )
         for suspicion in outcome.state.suspicions
     ]
-    for judgement in judgements:
-        if judgement.ruling is Ruling.DEAD:
-            _condemn(outcome, policy, evidence, judgement, now)
-            return True
-    outcome.state = replace(
-        outcome.state, suspicions=tuple(judgement.suspicion for judgement in judgements)
+    dead = [judgement for judgement in judgements if judgement.ruling is Ruling.DEAD]
+    refusal = leave(any(one.capped for one in dead), now) if dead and not policy.observe else None
+    if dead and refusal is None and not policy.observe:
+        _condemn(outcome, policy, evidence, dead[0], now)
+        return True
+    kept = tuple(
+        _spared(outcome, policy, evidence, judgement, refusal, now)
+        if judgement.ruling is Ruling.DEAD
+        else judgement.suspicion
+        for judgement in judgements
     )
+    outcome.state = replace(outcome.state, suspicions=kept)
     for judgement in judgements:
-        if judgement.ruling is Ruling.UNHEALTHY_RETRY:
+        if judgement.ruling is Ruling.UNHEALTHY_RETRY and not judgement.suspicion.would_be_dead:
             _grant(outcome, policy, judgement, now)
     return False
+
+
+def _spared(
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    judgement: Judgement,
+    refusal: Refusal | None,
+    now: float,
+) -> Suspicion:
+    clock = judgement.suspicion.clock
+    sample, numbers = _sample(evidence, clock.subject), _numbers(clock, now)
+    if refusal is None:
+        return observed(outcome, policy, judgement, sample, now, numbers)
+    return held_up(outcome, policy, judgement, sample, refusal, now, numbers)
 
 
 def well_until(state: WorkerState, evidence: WorkerEvidence, now: float) -> float:
@@ -193,6 +222,7 @@ def _condemn(
         ruling=judgement.ruling.value,
         cpu_percent=percent,
         windows=judgement.suspicion.windows,
+        longer=judgement.longer,
         **_numbers(clock, now),
     )
 
@@ -211,6 +241,7 @@ def _grant(outcome: Outcome, policy: WorkerPolicy, judgement: Judgement, now: fl
         ruling=judgement.ruling.value,
         cpu_percent=percent,
         windows=judgement.suspicion.windows,
+        longer=judgement.longer,
         **_numbers(clock, now),
     )
 

@@ -19,11 +19,13 @@ from stepwarden.core.deadline import Deadline, earliest, elapsed
 from stepwarden.core.event import Kind
 from stepwarden.core.evidence import Exit, RankEvidence, WorkerEvidence
 from stepwarden.core.former import clocks_with, still_needed
+from stepwarden.core.governor import Leave, always
 from stepwarden.core.left_open import warn_left_open
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.readiness import came_up, ready_now, ready_sentence
 from stepwarden.core.shadows import weigh_shadows
+from stepwarden.core.sparing import LEFT_ALONE, rank_missed
 from stepwarden.core.suspicions import weigh, well_until
 from stepwarden.core.unbegun import begun, failed_in_vain, held
 from stepwarden.core.worker import Outcome, WorkerState, begin_life, die
@@ -77,7 +79,8 @@ def next_wake(
         return Deadline.after(now, HEARTBEAT_SECONDS)
     rest = max(SHORTEST_REST, min(HEARTBEAT_SECONDS, policy.step.smallest()))
     ahead = [c.deadline for c in clocks if not c.deadline.passed(now)]
-    windows = [s.due(awareness.lost(s.opened_at, now)) for s in state.suspicions]
+    longer = awareness.longer(policy.window)
+    windows = [s.due(awareness.lost(s.opened_at, now), longer) for s in state.suspicions]
     return earliest(Deadline.after(now, rest), *ahead, *windows).not_before(now)
 
 
@@ -87,15 +90,16 @@ def advance(
     evidence: WorkerEvidence,
     awareness: Awareness,
     now: float,
+    leave: Leave = always,
 ) -> Outcome:
-    """One turn for one worker."""
+    """One turn for one worker. `leave`: asked before it dies by a verdict."""
     outcome = Outcome(state)
     if state.lifecycle is State.RESTARTING and state.restart_at.passed(now):
         begin_life(outcome, Trigger.DELAY_OVER, now, "started again after its delay")
     elif state.lifecycle is State.FAILED and policy.attached:
         failed_in_vain(outcome, policy, evidence, now)
     elif state.lifecycle in lifecycle.LIVE and not _gone(outcome, policy, evidence, now):
-        _living(outcome, policy, evidence, awareness, now)
+        _living(outcome, policy, evidence, awareness, now, leave)
     return outcome
 
 
@@ -105,6 +109,7 @@ def _living(
     evidence: WorkerEvidence,
     awareness: Awareness,
     now: float,
+    leave: Leave,
 ) -> None:
     if outcome.state.lifecycle is State.ADOPTED:
         adopted(outcome, policy, evidence, now)
@@ -114,7 +119,7 @@ def _living(
         held(outcome, policy, evidence, awareness, now)
     else:
         begun(outcome, evidence)
-        _live(outcome, policy, evidence, awareness, now)
+        _live(outcome, policy, evidence, awareness, now, leave)
 
 
 def _gone(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, now: float) -> bool:
@@ -129,6 +134,9 @@ def _gone(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, now:
         return True
     for name, rank in evidence.ranks.items():
         if rank.lost and not rank.bye:
+            if policy.observe:
+                rank_missed(outcome, name, _how_rank_ended(name, rank))
+                continue
             _rank_ended(outcome, policy, name, rank, well, now)
             return True
     return False
@@ -140,7 +148,7 @@ def _main_ended(
     how = sentences.describe_exit(exit_)
     outcome.state = replace(outcome.state, last_exit=how, clean_exit=exit_.code == 0)
     text = f"its main process {sentences.ended(exit_)}"
-    then = "ending what is left of its tree"
+    then = LEFT_ALONE if policy.observe else "ending what is left of its tree"
     die(outcome, Trigger.GONE, policy, now, text, Cause.EXIT, well_until=well, then=then, exit=how)
 
 
@@ -148,8 +156,7 @@ def _rank_ended(
     outcome: Outcome, policy: WorkerPolicy, name: str, rank: RankEvidence, well: float, now: float
 ) -> None:
     pid = rank.process.pid if rank.process else None
-    text = f"{f'process {pid}' if pid else 'the process'} of {sentences.rank_name(name)}"
-    text += " ended without saying bye"
+    text = _how_rank_ended(name, rank)
     then = "ending the whole tree"
     die(
         outcome,
@@ -165,12 +172,18 @@ def _rank_ended(
     )
 
 
+def _how_rank_ended(name: str, rank: RankEvidence) -> str:
+    process = f"process {rank.process.pid}" if rank.process else "the process"
+    return f"{process} of {sentences.rank_name(name)} ended without saying bye"
+
+
 def _live(
     outcome: Outcome,
     policy: WorkerPolicy,
     evidence: WorkerEvidence,
     awareness: Awareness,
     now: float,
+    leave: Leave,
 ) -> None:
     clocks = clocks_of(outcome.state, policy, evidence, awareness, now)
     if outcome.state.former:
@@ -184,7 +197,7 @@ def _live(
         outcome.state = replace(outcome.state, ready_at=now)
         outcome.move(Trigger.READY, now, ready_sentence(policy, evidence))
     passed = {clock.key: clock for clock in clocks if clock.deadline.passed(now)}
-    weigh(outcome, policy, evidence, awareness, passed, now)
+    weigh(outcome, policy, evidence, awareness, passed, now, leave)
     if outcome.state.lifecycle in lifecycle.LIVE:
         weigh_shadows(outcome, policy, evidence, awareness, clocks, now)
 

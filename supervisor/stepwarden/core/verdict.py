@@ -104,6 +104,7 @@ class Suspicion:
 
     `opened_at`, `window_ends`: the present retry window. `whole_until`: no verdict before it,
     whatever the hard cap says, so that a worker that was HEALTHY gets its first window whole.
+    `would_be_dead`: it has been condemned and is only observed.
     """
 
     clock: RunningClock
@@ -112,30 +113,44 @@ class Suspicion:
     baseline: CpuSample | None
     whole_until: float
     windows: int = 1  # retry windows granted so far, this one included
+    would_be_dead: bool = False
 
     @property
     def key(self) -> tuple[str, Cause, int]:
         """Same key, same suspicion."""
         return self.clock.key
 
-    def due(self, lost: float) -> Deadline:
+    def due(self, lost: float, longer: float = 0.0) -> Deadline:
         """When it is judged: at the end of its window, or at its hard cap where that is earlier.
 
-        `lost`: our own pauses since the window began, in seconds.
+        `lost`: our own pauses since the window began; `longer`: what else makes the window longer,
+        and never the hard cap. Both in seconds.
         """
-        return Deadline(
-            min(self.window_ends + lost, max(self.clock.cap_at, self.whole_until + lost))
+        ends = self.window_ends + lost + longer
+        return Deadline(min(ends, max(self.clock.cap_at, self.whole_until + lost)))
+
+    def held_back(self, sample: CpuSample | None, window: float, now: float) -> Suspicion:
+        """Another whole window, also past its hard cap, because its death is held up."""
+        ends = now + window
+        return replace(
+            self,
+            window_ends=ends,
+            whole_until=ends,
+            opened_at=now,
+            baseline=sample,
+            windows=self.windows + 1,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A ruling on one suspicion, with what it rests on."""
+    """A ruling on one suspicion, with what it rests on. `longer`: as in `Suspicion.due`."""
 
     suspicion: Suspicion
     ruling: Ruling
     measurement: Measurement | None = None
     capped: bool = False
+    longer: float = 0.0
 
 
 def open_suspicion(
@@ -163,9 +178,10 @@ def judge(
     window: float,
     busy_cpu: float,
     lost: float = 0.0,
+    longer: float = 0.0,
 ) -> Judgement:
-    """Rule on a suspicion at `now`; `lost`: our own pauses since its window began, in seconds."""
-    if not suspicion.due(lost).passed(now):
+    """Rule on a suspicion at `now`; `lost` and `longer` as in `due`, in seconds."""
+    if not suspicion.due(lost, longer).passed(now):
         return Judgement(suspicion, Ruling.WAIT)
     span = elapsed(suspicion.opened_at, suspicion.window_ends)
     measurement = measure(
@@ -173,7 +189,7 @@ def judge(
     )
     capped = Deadline(suspicion.clock.cap_at).passed(now)
     if capped or measurement.activity is Activity.NOT_WORKING:
-        return Judgement(suspicion, Ruling.DEAD, measurement, capped)
+        return Judgement(suspicion, Ruling.DEAD, measurement, capped, longer)
     renewed = replace(
         suspicion,
         window_ends=now + window,
@@ -181,4 +197,4 @@ def judge(
         baseline=sample,
         windows=suspicion.windows + 1,
     )
-    return Judgement(renewed, Ruling.UNHEALTHY_RETRY, measurement)
+    return Judgement(renewed, Ruling.UNHEALTHY_RETRY, measurement, longer=longer)

@@ -24,6 +24,7 @@ from stepwarden.daemon.backend import Backend
 from stepwarden.daemon.endings import Endings
 from stepwarden.daemon.exits import Exits
 from stepwarden.daemon.families import Families
+from stepwarden.daemon.governing import Governing
 from stepwarden.daemon.grouping import Groups
 from stepwarden.daemon.holding import Holds
 from stepwarden.daemon.hooks import Hooks
@@ -37,6 +38,7 @@ from stepwarden.daemon.meter import Meter
 from stepwarden.daemon.nobodys import Nobodys
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.runners import ATTACH, SPAWN, SYSTEMD, UNIT, Runners
+from stepwarden.daemon.self_doubt import SelfDoubt
 from stepwarden.daemon.socket_watch import SocketWatch, put_back
 from stepwarden.daemon.sockets import Sockets, targets
 from stepwarden.daemon.spawn_runner import SpawnRunner
@@ -55,7 +57,9 @@ from stepwarden.edge.launcher import Launcher
 from stepwarden.edge.log_writer import LogWriter
 from stepwarden.edge.metrics_page import MetricsPage
 from stepwarden.edge.metrics_server import MetricsServer
+from stepwarden.edge.metrics_snapshot import DoubtFigures
 from stepwarden.edge.page_home import make_page_home, note_page_home
+from stepwarden.edge.pressure import host_pressure
 from stepwarden.edge.reaper import Reaper
 from stepwarden.edge.short_command import short_runner
 from stepwarden.edge.snapshots import Snapshots
@@ -125,6 +129,9 @@ class Machine:
         self.groups = Groups(self.units, policies)
         self.keeper = Keeper(self.store)
         self._make_hands(config, mark, Hooks(clock, note, self._poke, self.tasks))
+        self.governing = Governing(
+            self.units, self.groups, settings.governor, now, reports.reporter.note
+        )
         self._make_metrics(config, reports)
         self._make_judges(config, reports)
         self.backend = Backend(
@@ -135,6 +142,7 @@ class Machine:
             clock,
             self.groups,
             lambda: self.runners.note,
+            self.governing,
         )
         self.admin = AdminServer(self.sockets.admin, self.backend, clock, reports.health.table)
         reports.reporter.attach(self.units, self._publish)
@@ -215,6 +223,8 @@ class Machine:
             followers,
             self.meter.turned if config.supervisor.metrics.addresses else None,
             self.learning.look,
+            self.governing,
+            SelfDoubt(host_pressure),
         )
         self.applier = Applier(
             Parts(
@@ -229,6 +239,7 @@ class Machine:
                 self.starter.watch_anew,
             )
         )
+        self.meter.follow_doubt(self._doubt_figures)
         followers.append(self.applier.follow)
         self.groups.attach(self.loop.apply)
         self.actor.attach(self.loop, self.starter, self.groups)
@@ -282,6 +293,16 @@ class Machine:
     def _publish(self, recorded: RecordedEvent) -> None:
         self.meter.event(recorded.event)
         self.admin.publish(recorded)
+
+    def _doubt_figures(self) -> DoubtFigures:
+        governing = self.governing
+        return DoubtFigures(
+            self.loop.doubt[0],
+            governing.frozen,
+            governing.freezes,
+            governing.tokens,
+            dict(governing.held_up),
+        )
 
     def _restarts_used(self, unit: Unit, now: float) -> int:
         used = self.groups.used(unit.config.name, now)

@@ -15,6 +15,7 @@ from stepwarden.core.evidence import RankEvidence
 from stepwarden.core.lifecycle import ENDING, LIVE, State
 from stepwarden.core.sentences import seconds
 from stepwarden.daemon import gather
+from stepwarden.daemon.governing import Governing
 from stepwarden.daemon.grouping import Groups
 from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.daemon.loop import VerdictLoop
@@ -24,7 +25,14 @@ from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.watching import probe_answer
 from stepwarden.edge.reload_views import ConfigView, Effect, ReloadChange, ReloadOutcome
 from stepwarden.edge.state_store import StateStore
-from stepwarden.edge.views import EventFilter, Explanation, RankView, RecordedEvent, WorkerView
+from stepwarden.edge.views import (
+    DoubtView,
+    EventFilter,
+    Explanation,
+    RankView,
+    RecordedEvent,
+    WorkerView,
+)
 from stepwarden.errors import ActionFailedError
 
 
@@ -40,10 +48,12 @@ class Backend:
         clock: Clock,
         groups: Groups | None = None,
         runner_note: Callable[[], str] = lambda: "",
+        governing: Governing | None = None,
     ) -> None:
         self._units = units
         self._groups = Groups(units) if groups is None else groups
         self._runner_note = runner_note
+        self._governing = governing
         self._loop = loop
         self._reporter = reporter
         self._store = store
@@ -142,6 +152,14 @@ class Backend:
         """Why `runner: auto` is not what it would rather be."""
         return self._runner_note()
 
+    def doubt(self) -> DoubtView:
+        """How much the daemon doubts itself, and what its governor holds up."""
+        score, why = self._loop.doubt
+        standing = ""
+        if self._governing is not None:
+            standing = self._governing.standing(self._clock.monotonic())
+        return DoubtView(score, " and ".join(why), standing)
+
 
 def _view(unit: Unit, groups: Groups, now: float) -> WorkerView:
     state, life = unit.state, unit.life
@@ -179,6 +197,8 @@ def _view(unit: Unit, groups: Groups, now: float) -> WorkerView:
         output_directory=_output_of(unit),
         restart_needed=" and ".join(() if life is None else life.outdated) if live else "",
         removed=unit.removed,
+        mode="observe" if unit.policy.observe else "enforce",
+        would_be_dead=any(suspicion.would_be_dead for suspicion in state.suspicions),
     )
 
 

@@ -18,12 +18,12 @@ from contextlib import suppress
 
 from stepwarden.clock import Clock
 from stepwarden.config import ConfigError, WorkerConfig
-from stepwarden.core.burying import ALL_GONE
-from stepwarden.core.deadline import clamp_timeout
+from stepwarden.core.burying import ALL_GONE, spares
+from stepwarden.core.deadline import Deadline, clamp_timeout
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
 from stepwarden.daemon.attached import OUT_OF_REACH, out_of_reach
-from stepwarden.daemon.endings import Endings
+from stepwarden.daemon.endings import Endings, Whose
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.runners import Runners
 from stepwarden.daemon.starting import Starter
@@ -34,6 +34,9 @@ from stepwarden.edge.launcher import SpawnFailed
 RETRY_FIRST_SECONDS = 1.0
 RETRY_MAX_SECONDS = 30.0
 """What cannot be killed is tried again, at first often and then this often."""
+
+LOOK_AGAIN_SECONDS = 0.25
+"""What is only observed is looked at so often while it may still end by itself."""
 
 Step = Callable[[], Awaitable[None]]
 
@@ -91,6 +94,11 @@ class EndOfLife:
         self._ordered_at = self._clock.monotonic()
 
     @property
+    def _spared(self) -> bool:
+        """Whether it is only watched now until it is gone: it is observed."""
+        return spares(self._unit.state, self._unit.policy)
+
+    @property
     def _launched(self) -> Life | None:
         """The life, where its start had come so far that there may be something of it."""
         life = self._life
@@ -111,7 +119,7 @@ class EndOfLife:
         """Also for what was left behind. Whatever comes of it, the tree is ended afterwards."""
         unit = self._unit
         ran = self._launched is not None or bool(self._endings.inherited(unit.config.name))
-        if not ran or self._config.stop_command is None:
+        if not ran or self._config.stop_command is None or self._spared:
             return
         config = await self._known_config()
         if config.stop_command is None:
@@ -136,7 +144,7 @@ class EndOfLife:
 
     async def _by_runner(self) -> None:
         life = self._launched
-        if life is not None:
+        if life is not None and not self._spared:
             with suppress(SpawnFailed):
                 runner = self._runners.by_kind(life.runner)
                 await runner.before_burial(life, self._config)
@@ -144,11 +152,27 @@ class EndOfLife:
     async def _bury(self) -> None:
         unit, families = self._unit, self._endings.families(self._unit)
         grace, pause = self._config.stop_grace, RETRY_FIRST_SECONDS
-        while left := await self._endings.bury(unit, families, grace, self._ordered_at):
+        by_itself = Deadline.after(self._clock.monotonic(), grace)
+        while True:
+            if self._spared:
+                left = await self._left_alone(families, by_itself)
+            else:
+                left = await self._endings.bury(unit, families, grace, self._ordered_at)
+                grace = 0.0
+            if not left:
+                return
             self._left(left)
             await asyncio.sleep(clamp_timeout(pause) or 0.0)
-            grace, pause = 0.0, min(2 * pause, RETRY_MAX_SECONDS)
+            pause = min(2 * pause, RETRY_MAX_SECONDS)
             self.ordered_anew()
+
+    async def _left_alone(self, families: Whose, until: Deadline) -> frozenset[ProcessId]:
+        """What is still there when it has had the time of its grace to end by itself."""
+        while left := await self._endings.left_alone(self._unit, families):
+            if until.passed(self._clock.monotonic()) or not self._spared:
+                break
+            await asyncio.sleep(clamp_timeout(LOOK_AGAIN_SECONDS) or 0.0)
+        return left
 
     async def _let_go(self) -> None:
         """A failed start may still be under way with whoever was to run it.

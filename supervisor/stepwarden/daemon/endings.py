@@ -12,7 +12,7 @@ from stepwarden.core.evidence import ProcessId
 from stepwarden.daemon.families import Families
 from stepwarden.daemon.runners import ATTACH, Runners, RunnerTrouble
 from stepwarden.daemon.unit import Unit
-from stepwarden.edge.burial import bury
+from stepwarden.edge.burial import bury, still_there
 from stepwarden.edge.family import Family
 from stepwarden.edge.page_home import remove_page_dir, remove_page_home
 from stepwarden.edge.snapshots import Snapshots
@@ -76,6 +76,14 @@ class Endings:
         ends = (self._end(unit, family, whose, grace, ordered_at) for family, whose in families)
         return frozenset().union(*await asyncio.gather(*ends))
 
+    async def left_alone(self, unit: Unit, families: Whose) -> frozenset[ProcessId]:
+        """Who of them is still there; nobody is signalled."""
+        looks = (
+            still_there(family, self._clock, self._reporter(unit, whose), self._snapshots)
+            for family, whose in families
+        )
+        return frozenset().union(*await asyncio.gather(*looks))
+
     async def bury_nobodys(self, record: LifeRecord) -> None:
         """End the life of a worker that the configuration no longer names.
 
@@ -115,11 +123,7 @@ class Endings:
     async def _end(
         self, unit: Unit, family: Family, whose: str, grace: float, ordered_at: float
     ) -> frozenset[ProcessId]:
-        number = unit.state.life
-
-        def report(sentence: str) -> None:
-            self._note(Event(Kind.BURIAL, whose + sentence, unit.config.name, number))
-
+        report = self._reporter(unit, whose)
         try:
             return await bury(
                 family,
@@ -135,3 +139,11 @@ class Endings:
             # A fault of ours: nothing is confirmed gone, and it is tried again.
             report(f"ending its tree failed: {type(error).__name__}: {error}")
             return family.known or frozenset({family.main})
+
+    def _reporter(self, unit: Unit, whose: str) -> Callable[[str], None]:
+        number = unit.state.life
+
+        def report(sentence: str) -> None:
+            self._note(Event(Kind.BURIAL, whose + sentence, unit.config.name, number))
+
+        return report

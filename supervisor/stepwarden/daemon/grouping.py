@@ -87,6 +87,8 @@ class Groups:
             self._take(other, regroup(other.state, now, then.sentence), now)
 
     def _take(self, unit: Unit, outcome: Outcome, now: float) -> None:
+        if unit.policy.observe:
+            return  # what befalls its group is no reason to signal it
         if self._apply is not None:
             self._apply(unit, outcome, now)
 

@@ -12,14 +12,17 @@ from stepwarden.core import turn as core
 from stepwarden.core.awareness import Awareness
 from stepwarden.core.deadline import Deadline, earliest, elapsed
 from stepwarden.core.event import Event, Kind
+from stepwarden.core.governor import always
 from stepwarden.core.lifecycle import LIVE, State
 from stepwarden.core.sentences import seconds
 from stepwarden.core.shadows import shadow_subjects
 from stepwarden.core.worker import Outcome
 from stepwarden.daemon import gather
 from stepwarden.daemon.act import Actor
+from stepwarden.daemon.governing import Governing
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.report import Reporter
+from stepwarden.daemon.self_doubt import SelfDoubt
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.snapshots import Snapshots
@@ -62,11 +65,15 @@ class VerdictLoop:
         followers: Sequence[Follow] = (),
         on_turned: OnTurned | None = None,
         learn: Learn | None = None,
+        governing: Governing | None = None,
+        self_doubt: SelfDoubt | None = None,
     ) -> None:
         self._units = units
         self._followers = followers
         self._on_turned = on_turned
         self._learn = learn
+        self._governing = governing
+        self._self_doubt = self_doubt
         self._actor = actor
         self._reporter = reporter
         self._snapshots = snapshots
@@ -94,6 +101,7 @@ class VerdictLoop:
         self._expected = self._clock.monotonic()
         while not self._stopping:
             due = self._expected
+            self._note_lag(due)
             await self._doubt_myself()
             now = self._clock.monotonic()
             self._poked.clear()
@@ -107,6 +115,23 @@ class VerdictLoop:
             self._expected = wake.at if wake.at is not None else now
             with suppress(TimeoutError):
                 await wait(self._poked.wait(), wake, self._clock)
+
+    @property
+    def doubt(self) -> tuple[int, tuple[str, ...]]:
+        """How much the daemon doubts itself, 0 to 8, and what for."""
+        return self._awareness.score, self._awareness.why
+
+    def _note_lag(self, due: float) -> None:
+        if self._self_doubt is not None:
+            self._self_doubt.woke(due, self._clock.monotonic())
+
+    def _look_around(self, now: float) -> None:
+        """Once a second: is it us, or the host, rather than a worker?"""
+        if self._self_doubt is not None:
+            doubts = self._self_doubt.doubts(self._units.values(), now)
+            self._awareness = self._awareness.looked(doubts, now)
+        if self._governing is not None:
+            self._governing.look(now)
 
     async def _doubt_myself(self) -> None:
         now = self._clock.monotonic()
@@ -141,6 +166,7 @@ class VerdictLoop:
         full = self._full_at.passed(now)
         if full:
             self._full_at = Deadline.after(now, core.HEARTBEAT_SECONDS)
+            self._look_around(now)
         due = [u for u in self._units.values() if full or u.dirty or u.wake.passed(now)]
         self._turn_units(due, now)
 
@@ -175,7 +201,8 @@ class VerdictLoop:
             table = table or self._scan(now)
             gather.sample(life, late, table, now)
             evidence = gather.evidence_of(life)
-        outcome = core.advance(unit.state, unit.policy, evidence, self._awareness, now)
+        leave = always if self._governing is None else self._governing.leave_of(unit)
+        outcome = core.advance(unit.state, unit.policy, evidence, self._awareness, now, leave)
         unit.clocks = clocks
         self.apply(unit, outcome, now)
         return table

@@ -14,7 +14,7 @@ from stepwarden.core.event import Event, Kind
 from stepwarden.core.turn import HEARTBEAT_SECONDS
 from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.worker_meter import WorkerMeter
-from stepwarden.edge.metrics_snapshot import MetricsSnapshot, SupervisorFigures
+from stepwarden.edge.metrics_snapshot import DoubtFigures, MetricsSnapshot, SupervisorFigures
 from stepwarden.edge.metrics_table import LAG_SECONDS, TURN_SECONDS
 from stepwarden.edge.metrics_tally import Histogram
 from stepwarden.edge.reload_views import ReloadCounts
@@ -39,6 +39,7 @@ class Meter:
         self._trouble = trouble
         self._clock = clock
         self._note = note
+        self._doubt: Callable[[], DoubtFigures] = DoubtFigures
         self._meters: dict[str, WorkerMeter] = {}
         self._lag, self._turns = Histogram(LAG_SECONDS), Histogram(TURN_SECONDS)
         self._events = {kind.value: 0 for kind in Kind}
@@ -62,6 +63,10 @@ class Meter:
     def follow_reloads(self, counts: ReloadCounts) -> None:
         """Show these from now on; they are read once a second."""
         self._reloads = counts
+
+    def follow_doubt(self, doubt: Callable[[], DoubtFigures]) -> None:
+        """Show these from now on; they are read once a second."""
+        self._doubt = doubt
 
     def turned(self, due: float, began: float) -> None:
         """The loop has turned: it was `due` then, and `began` to look then.
@@ -113,4 +118,5 @@ class Meter:
             reloads={"applied": self._reloads.succeeded, "failed": self._reloads.failed},
             reload_ok=not self._reloads.last_failed,
             reloaded_at=self._reloads.succeeded_at,
+            doubt=self._doubt(),
         )

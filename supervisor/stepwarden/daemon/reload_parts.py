@@ -71,6 +71,7 @@ class Reloading:
         if (form, level) != (old.log_format, old.log_level):
             reporter.use_log(make_logger(form, level, self._reports.log_writer, self._clock, file))
         reporter.judge_ready_by(settings.health_ready)
+        self._machine.governing.reconfigure(settings.governor, self._clock.monotonic())
         self._machine.applier.apply(new, planned)
         self._machine.tasks.start(self.following.follow(new))
         reporter.changed()

@@ -21,7 +21,15 @@ from stepwarden.edge.views import RecordedEvent
 from stepwarden.naming import counted
 
 WARNINGS = frozenset(
-    {Kind.REFUSED, Kind.AGENT_SILENT, Kind.OVER_ROWS, Kind.LEFT_OPEN, Kind.RELOAD_FAILED}
+    {
+        Kind.REFUSED,
+        Kind.AGENT_SILENT,
+        Kind.OVER_ROWS,
+        Kind.LEFT_OPEN,
+        Kind.RELOAD_FAILED,
+        Kind.GOVERNOR,
+        Kind.SHADOW_DEATH,
+    }
 )
 """Kinds of events that are warnings in the log, whatever state they leave the worker in."""
 

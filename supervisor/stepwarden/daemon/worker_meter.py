@@ -8,6 +8,7 @@ from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId, Step
 from stepwarden.core.lifecycle import LIVE, State
 from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.sparing import OBSERVE_RULE
 from stepwarden.daemon.gather import ended_steps
 from stepwarden.daemon.life import RankMemory
 from stepwarden.daemon.unit import Unit
@@ -51,6 +52,7 @@ class WorkerMeter:
         self._deaths = Counts([self._with(cause=cause) for cause in Cause])
         self._transitions = Counts()
         self._false_alarms = Counts([self._with(cause=cause) for cause in table.SUSPECTED])
+        self._shadow_deaths = Counts([self._with(rule=OBSERVE_RULE)])
         self._alarm_lengths = Histograms(table.LONG_SECONDS, [self._labels])
         self._durations = Histograms(table.LONG_SECONDS)
         self._intervals = Histograms(table.INTERVAL_SECONDS)
@@ -60,6 +62,7 @@ class WorkerMeter:
             self._deaths,
             self._transitions,
             self._false_alarms,
+            self._shadow_deaths,
             self._alarm_lengths,
             self._durations,
             self._intervals,
@@ -78,6 +81,8 @@ class WorkerMeter:
                 self._deaths.add(self._with(cause=str(event.cause)))
             if (event.from_state, event.to_state) == (State.RESTARTING, State.STARTING):
                 self._restarts.add(self._labels)
+        elif event.kind is Kind.SHADOW_DEATH:
+            self._shadow_deaths.add(self._with(rule=str(event.data.get("rule", ""))))
         elif event.kind is Kind.FALSE_ALARM:
             self._false_alarms.add(self._with(cause=str(event.cause)))
             seconds = event.data.get("seconds")
@@ -167,6 +172,8 @@ def _gauges(unit: Unit, restarts_used: int, now: float) -> Values:
         limit,
         max(0, limit - restarts_used),
         len(state.leftovers),
+        int(unit.policy.observe),
+        int(any(suspicion.would_be_dead for suspicion in state.suspicions)),
     )
 
 

@@ -45,6 +45,7 @@ from stepwarden.edge.reload_views import (
     reload_message,
 )
 from stepwarden.edge.views import (
+    DoubtView,
     EventFilter,
     Explanation,
     RecordedEvent,
@@ -122,6 +123,9 @@ class AdminBackend(Protocol):
     def runner_note(self) -> str:
         """Why `runner: auto` is not what it would rather be; "" where it is."""
 
+    def doubt(self) -> DoubtView:
+        """How much the daemon doubts itself, and what its governor holds up."""
+
 
 class AdminServer:
     """Serves `backend` on a unix socket. The daemon hands each new event to `publish`."""
@@ -185,6 +189,9 @@ class _Service(rpc.SupervisorServiceServicer):
         answer.loop_age_seconds = self._backend.loop_age()
         answer.trouble = self._backend.trouble()
         answer.runner_note = self._backend.runner_note()
+        doubt = self._backend.doubt()
+        answer.doubt_score, answer.doubt_reason = doubt.score, doubt.reason
+        answer.governor = doubt.governor
         answer.configuration.CopyFrom(config_message(self._backend.configuration()))
         return answer
 

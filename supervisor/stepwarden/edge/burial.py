@@ -60,6 +60,15 @@ async def bury(
     return left
 
 
+async def still_there(
+    family: Family, clock: Clock, report: Callable[[str], None], snapshots: Snapshots | None = None
+) -> frozenset[ProcessId]:
+    """Who of `family` is left, with one look and without any signal; its empty group is removed."""
+    burial = _Burial(family, clock, report, snapshots or Snapshots(clock), clock.monotonic())
+    await burial.search()
+    return burial.left()
+
+
 class _Burial:
     def __init__(
         self,
@@ -109,6 +118,12 @@ class _Burial:
         if not self._said_blind:
             self._said_blind = True
             self._report(f"cannot look at the processes now: {error.strerror}; trying on")
+
+    async def search(self) -> None:
+        """Look for members without known ancestry, too."""
+        self.look()
+        if await self._search():
+            self._relies_on = self._clock.monotonic()
 
     async def stage(self, sig: int, limit: float) -> bool:
         """Send `sig` to each member once; True: all are gone within `limit` seconds of the first.

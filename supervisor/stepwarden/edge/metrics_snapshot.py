@@ -32,6 +32,17 @@ class WorkerFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class DoubtFigures:
+    """How much the supervisor doubts itself, and what its governor does. `held_up` by reason."""
+
+    score: int = 0
+    frozen: bool = False
+    freezes: int = 0
+    tokens: float = 0.0
+    held_up: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class SupervisorFigures:
     """The supervisor itself. `loop_lag` and `turns` in seconds; `reloaded_at`: Unix time."""
 
@@ -43,6 +54,7 @@ class SupervisorFigures:
     reloads: Mapping[str, int] = field(default_factory=dict)
     reload_ok: bool = True
     reloaded_at: float = 0.0
+    doubt: DoubtFigures = DoubtFigures()
 
 
 @dataclass(frozen=True, slots=True)

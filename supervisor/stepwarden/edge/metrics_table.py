@@ -97,6 +97,25 @@ SUPERVISOR_METRICS = (
         "1 while the supervisor itself has trouble (its state on disk, its sockets;"
         " `stepwarden status` says which), else 0.",
     ),
+    _own(
+        "supervisor_doubt_score",
+        GAUGE,
+        "How much the supervisor doubts itself, 0 to 8; retry windows are longer by a quarter of"
+        " themselves for each point.",
+    ),
+    _own(
+        "governor_frozen",
+        GAUGE,
+        "1 while kills are frozen because most workers turned suspect at once, else 0.",
+    ),
+    _own("governor_freezes_total", COUNTER, "Times that kills were frozen."),
+    _own("governor_tokens", GAUGE, "Deaths by verdict that may be had at once."),
+    _own(
+        "governor_held_up_total",
+        COUNTER,
+        "Deaths that were held up for one more window, by reason: freeze or bucket.",
+        "reason",
+    ),
     _own("events_total", COUNTER, "Events in the history, by kind.", "kind"),
     _own(
         "config_reloads_total",
@@ -166,6 +185,10 @@ WORKER_GAUGES = (
     _worker(
         "worker_leftover_processes", GAUGE, "Processes of its last life that cannot be killed."
     ),
+    _worker("worker_observed", GAUGE, "1 where its mode is observe: it is never signalled."),
+    _worker(
+        "worker_would_be_dead", GAUGE, "1 where only its mode, observe, spares it now, else 0."
+    ),
 )
 WORKER_TALLIES = (
     _worker("worker_restarts_total", COUNTER, "Lives that began after a death."),
@@ -183,6 +206,13 @@ WORKER_TALLIES = (
         COUNTER,
         "Suspicions that went away by themselves, by cause.",
         "cause",
+    ),
+    _worker(
+        "worker_shadow_deaths_total",
+        COUNTER,
+        "Deaths that would have been, by the rule that would have brought them: observe, for a"
+        " worker whose mode that is.",
+        "rule",
     ),
     _worker(
         "worker_false_alarm_duration_seconds",

@@ -64,7 +64,7 @@ class WorkerView:
     say how its present life is run. `held`: what its start waits for. `probe`: the newest answer of
     its ready probe, until it is ready. `output_directory`: where captured output lies.
     `restart_needed`: what its process does not have as the file says. `removed`: the file does not
-    name it any more.
+    name it any more. `mode` enforce or observe; `would_be_dead`: only observing spares it now.
     """
 
     name: str
@@ -97,6 +97,17 @@ class WorkerView:
     output_directory: Path | None = None
     restart_needed: str = ""
     removed: bool = False
+    mode: str = "enforce"
+    would_be_dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtView:
+    """How much the daemon doubts itself (0 to 8), what for, and what its governor holds up."""
+
+    score: int = 0
+    reason: str = ""
+    governor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +234,8 @@ def worker_message(
         output=output,
         restart_needed=view.restart_needed,
         removed=view.removed,
+        mode=view.mode,
+        would_be_dead=view.would_be_dead,
     )
 
 

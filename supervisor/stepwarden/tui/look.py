@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepwarden.cli.one_worker import most_urgent, value
-from stepwarden.cli.status import WELL, counts
+from stepwarden.cli.status import WELL, counts, doubt_lines
 from stepwarden.cli.texts import cells, duration, padded, plain
 from stepwarden.core.deadline import elapsed
 
@@ -138,7 +138,7 @@ def row(worker: Any, rates: Rates, step_width: int, signs: Signs) -> Row:
         (
             worker.name,
             worker.state,
-            worker.cause or "-",
+            worker.cause or ("observed" if worker.mode == "observe" else "-"),
             step_text(worker, step_width, signs),
             str(rank.num_seqs) if rank is not None and rank.num_seqs >= 1 else "-",
             "-" if rate is None else f"{rate:.1f}" if rate < 1000 else f"{rate:.0f}",
@@ -253,4 +253,7 @@ def head_line(answer: Any, age: float, trouble: str, width: int, signs: Signs) -
         return fit(f"the daemon's own loop last turned {loop} ago", width, signs), "bad"
     if answer.trouble:
         return fit(f"{told}; {answer.trouble}", width, signs), "warn"
+    doubts = [text for text in doubt_lines(answer) if text]
+    if doubts:
+        return fit("; ".join((told, *doubts)), width, signs), "warn"
     return fit(told, width, signs), "calm"
