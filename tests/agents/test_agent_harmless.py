@@ -16,10 +16,9 @@ from support.agent_process import (
     let_end,
     line_from,
     run_engine,
-    short_directory,
     wait_ticks,
 )
-from support.beat_server import BeatServer
+from support.heard_engine import heard
 
 STEP = """
 from stepwarden_agent import Agent
@@ -71,18 +70,13 @@ def test_no_supervisor_is_one_line_and_no_more(tmp_path: Path) -> None:
 
 
 def test_a_missing_page_directory_leaves_the_beats(tmp_path: Path) -> None:
-    with short_directory() as folder:
-        target = f"unix:{folder}/s"
-        with (
-            BeatServer(target, tmp_path / "log") as server,
-            engine(STEP_AND_WAIT, agent_environment(target, tmp_path / "missing")) as process,
-        ):
-            beat = server.wait_for(lambda beat: int(beat.get("steps_ended", 0)) == 51)
-            assert "page" not in beat
-            code, _, errors = let_end(process)
-            assert code == 0
-            assert str(tmp_path / "missing") in errors
-            assert len(errors.splitlines()) == 1
+    with heard(STEP_AND_WAIT, tmp_path, tmp_path / "missing") as (server, process):
+        beat = server.wait_for(lambda beat: int(beat.get("steps_ended", 0)) == 51)
+        assert "page" not in beat
+        code, _, errors = let_end(process)
+        assert code == 0
+        assert str(tmp_path / "missing") in errors
+        assert len(errors.splitlines()) == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -104,21 +98,16 @@ def test_a_target_that_makes_no_sense_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", ["import os; os._exit(7)", "import sys; sys.exit(7)"])
 def test_the_exit_code_is_the_engines(code: str, tmp_path: Path) -> None:
-    with short_directory() as folder:
-        target = f"unix:{folder}/s"
-        with (
-            BeatServer(target, tmp_path / "log") as server,
-            engine(STEP_AND_WAIT + code, agent_environment(target, tmp_path)) as process,
-        ):
-            server.wait_for(lambda _: True)
-            ended, _, errors = let_end(process)
-            assert (ended, errors) == (7, "")
-            said = [beat.get("reason") for beat in server.beats()]
-            assert said[0] == "BEAT_REASON_ATTACH"
-            assert ("BEAT_REASON_BYE" in said) == ("sys.exit" in code)
-        view = PageReader(tmp_path).read(time.monotonic())["0"]
-        assert view.closed == ("sys.exit" in code)
-        assert view.holder is None
+    with heard(STEP_AND_WAIT + code, tmp_path) as (server, process):
+        server.wait_for(lambda _: True)
+        ended, _, errors = let_end(process)
+        assert (ended, errors) == (7, "")
+        said = [beat.get("reason") for beat in server.beats()]
+        assert said[0] == "BEAT_REASON_ATTACH"
+        assert ("BEAT_REASON_BYE" in said) == ("sys.exit" in code)
+    view = PageReader(tmp_path).read(time.monotonic())["0"]
+    assert view.closed == ("sys.exit" in code)
+    assert view.holder is None
 
 
 EXIT_SPEED = (
@@ -135,22 +124,17 @@ print(time.monotonic() - began, flush=True)
 
 
 def test_a_frozen_supervisor_delays_neither_steps_nor_exit(tmp_path: Path) -> None:
-    with short_directory() as folder:
-        target = f"unix:{folder}/s"
-        with (
-            BeatServer(target, tmp_path / "log") as server,
-            engine(EXIT_SPEED, agent_environment(target, tmp_path)) as process,
-        ):
-            assert line_from(process) == "running"
-            server.wait_for(lambda beat: int(beat["seq"]) >= 2)
-            server.freeze()
-            wait_ticks(tmp_path, 3)
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            assert float(line_from(process)) < 5.0
-            assert process.wait(20) == 0
-            server.thaw()
+    with heard(EXIT_SPEED, tmp_path) as (server, process):
+        assert line_from(process) == "running"
+        server.wait_for(lambda beat: int(beat["seq"]) >= 2)
+        server.freeze()
+        wait_ticks(tmp_path, 3)
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        assert float(line_from(process)) < 5.0
+        assert process.wait(20) == 0
+        server.thaw()
 
 
 FORK = """
@@ -182,33 +166,28 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("wait", ["", "sys.stdin.readline()"], ids=["while importing", "connected"])
 def test_a_forked_child_that_steps_gets_a_page_of_its_own(wait: str, tmp_path: Path) -> None:
-    with short_directory() as folder:
-        target = f"unix:{folder}/s"
-        with (
-            BeatServer(target, tmp_path / "log") as server,
-            engine(FORK.replace("{wait}", wait), agent_environment(target, tmp_path)) as process,
-        ):
-            assert process.stdin is not None
-            if wait:
-                server.wait_for(lambda _: True)
-                process.stdin.write("fork\n")
-                process.stdin.flush()
-            _, child = line_from(process).split()
-            reader = PageReader(tmp_path)
-            view = reader.read(time.monotonic())["0"]
-            assert (view.pid, view.holder) == (int(child), int(child))
-            assert [step.num_seqs for step in view.steps] == [2]
-            names = {page.page_name("0", pid) for pid in (process.pid, int(child))}
-            assert {path.name for path in tmp_path.glob("*.page")} == names
-            process.stdin.write("on\n")
+    with heard(FORK.replace("{wait}", wait), tmp_path) as (server, process):
+        assert process.stdin is not None
+        if wait:
+            server.wait_for(lambda _: True)
+            process.stdin.write("fork\n")
             process.stdin.flush()
-            assert line_from(process) == "over"
-            parent = reader.read(time.monotonic())["0"]
-            assert (parent.pid, parent.holder) == (process.pid, process.pid)
-            assert [(step.number, step.num_seqs) for step in parent.steps] == [(1, 1)]
-            process.stdin.write("end\n")
-            process.stdin.flush()
-            assert process.wait(20) == 0
+        _, child = line_from(process).split()
+        reader = PageReader(tmp_path)
+        view = reader.read(time.monotonic())["0"]
+        assert (view.pid, view.holder) == (int(child), int(child))
+        assert [step.num_seqs for step in view.steps] == [2]
+        names = {page.page_name("0", pid) for pid in (process.pid, int(child))}
+        assert {path.name for path in tmp_path.glob("*.page")} == names
+        process.stdin.write("on\n")
+        process.stdin.flush()
+        assert line_from(process) == "over"
+        parent = reader.read(time.monotonic())["0"]
+        assert (parent.pid, parent.holder) == (process.pid, process.pid)
+        assert [(step.number, step.num_seqs) for step in parent.steps] == [(1, 1)]
+        process.stdin.write("end\n")
+        process.stdin.flush()
+        assert process.wait(20) == 0
 
 
 def test_the_same_rank_twice_is_one_agent(tmp_path: Path) -> None:
@@ -234,16 +213,11 @@ def test_a_child_of_multiprocessing_says_bye(tmp_path: Path) -> None:
         "child = multiprocessing.get_context('fork').Process(target=work)\n"
         "child.start(); child.join(); assert child.exitcode == 0\n"
     )
-    with short_directory() as folder:
-        target = f"unix:{folder}/s"
-        with (
-            BeatServer(target, tmp_path / "log") as server,
-            engine(code, agent_environment(target, tmp_path)) as process,
-        ):
-            server.wait_for(lambda beat: beat["rank"] == "9")
-            go.touch()
-            assert let_end(process) == (0, "", "")
-            server.wait_for(lambda beat: beat.get("reason") == "BEAT_REASON_BYE")
+    with heard(code, tmp_path) as (server, process):
+        server.wait_for(lambda beat: beat["rank"] == "9")
+        go.touch()
+        assert let_end(process) == (0, "", "")
+        server.wait_for(lambda beat: beat.get("reason") == "BEAT_REASON_BYE")
 
 
 def test_a_program_that_gives_way_by_exec_leaves_no_page_that_speaks_for_the_next(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,9 +20,8 @@ from stepwarden_agent.settings import Settings, read_settings
 from stepwarden_proto import page
 from support.agent_process import engine, line_from, run_engine, short_directory
 from support.beat_server import BeatServer
+from support.system_calls import needs_strace, system_calls
 from support.waiting import wait_for
-
-STRACE = shutil.which("strace")
 
 STEPPING = """
 import sys, threading, time
@@ -235,7 +232,7 @@ def test_nonsense_is_no_invitation_and_a_good_one_later_is(text: str, tmp_path: 
     assert news.settings is None
 
 
-@pytest.mark.skipif(STRACE is None, reason="strace is not installed")
+@needs_strace
 def test_steps_make_no_system_call_before_and_after_the_move(home: Path) -> None:
     code = (
         "import os\n"
@@ -253,19 +250,6 @@ def test_steps_make_no_system_call_before_and_after_the_move(home: Path) -> None
         "steps()\n"
         "os._exit(0)\n"
     )
-    trace = home.parent / "trace"
-    done = subprocess.run(
-        [str(STRACE), "-o", str(trace), sys.executable, "-c", code],
-        env=attached_environment(home),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    if "ptrace" in done.stderr.lower() and not trace.read_text():
-        pytest.skip(f"strace may not trace here: {done.stderr.strip()}")
-    assert done.returncode == 0, done.stderr
-    _, before, _, after, _ = trace.read_text().split("getppid()")
-    for between in (before, after):
-        lines = [line for line in between.splitlines() if "(" in line]
-        assert [line for line in lines if not line.startswith("futex")] == []
+    calls = system_calls(code, attached_environment(home), home.parent / "trace")
+    _, before, _, after, _ = calls
+    assert (before, after) == ([], [])

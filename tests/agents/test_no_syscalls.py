@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
 from support.agent_process import agent_environment
+from support.system_calls import needs_strace, system_calls
 
 STEPS = """
 import os
@@ -26,22 +22,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@needs_strace
 def test_twenty_thousand_steps_make_no_system_call(tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    # Without -f only the main thread is traced, which is the one that steps.
-    done = subprocess.run(
-        ["strace", "-o", str(trace), sys.executable, "-c", STEPS],
-        env=agent_environment(pages=tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    if "ptrace" in done.stderr.lower() and not trace.read_text():
-        pytest.skip(f"strace may not trace here: {done.stderr.strip()}")
-    assert done.returncode == 0, done.stderr
-    between = trace.read_text().split("getppid()")[1]
-    # A futex hands the interpreter lock to the beat thread now and then; it is not ours.
-    calls = [name for name in re.findall(r"^(\w+)\(", between, re.MULTILINE) if name != "futex"]
-    assert calls == []
+    _, steps, _ = system_calls(STEPS, agent_environment(pages=tmp_path), tmp_path / "trace")
+    assert steps == []

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 from stepwarden_proto.page import ENV_ATTACH, W_TICK
 from stepwarden_proto.v1 import supervisor_pb2
 from support import processes
 from support.daemon import Daemon
+from support.pid_namespace import Contained
 from support.platform import Platform, platform
 from support.waiting import wait_for
 
@@ -215,28 +215,9 @@ def test_d5_no_step_is_judged_while_it_drains() -> None:
         assert not [e for e in daemon.events("engine") if e.to_state == "UNHEALTHY"]
 
 
-class Sidecar(Daemon):
-    """The daemon of a container of its own: it cannot see the processes of the others."""
-
-    def command(self) -> list[str]:
-        """As the first process of its pid namespace."""
-        return ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *super().command()]
-
-    @property
-    def pid(self) -> int:
-        """The daemon's pid as it is seen from here."""
-        assert self.process is not None
-        below = psutil.Process(self.process.pid).children()
-        return below[0].pid if below else self.process.pid
-
-    def terminate(self) -> None:
-        """As the runtime of a container does."""
-        psutil.Process(self.pid).send_signal(signal.SIGTERM)
-
-
 @as_root
 def test_d5_a_process_of_another_pid_namespace_is_judged_and_never_signalled() -> None:
-    with Sidecar(body()) as daemon, engine(daemon, "attach; idle") as made:
+    with Contained(body()) as daemon, engine(daemon, "attach; idle") as made:
         assert healthy(daemon).pid == 0
         made.stub.send("freeze")
         dead = daemon.wait_transition("engine", "DEAD")
@@ -256,7 +237,7 @@ def test_d5_a_process_of_another_pid_namespace_is_judged_and_never_signalled() -
 
 @as_root
 def test_d5_out_of_reach_a_stop_runs_its_command_and_says_what_it_cannot() -> None:
-    daemon = Sidecar(body())
+    daemon = Contained(body())
     mark = daemon.directory / "stopped"
     command = f"stop: {{command: [touch, {mark}], "
     daemon.write_config(body().replace("stop: {signal: TERM, ", command))

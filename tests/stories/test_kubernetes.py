@@ -21,6 +21,7 @@ from support.kubernetes import (
     probe,
     setpriv,
 )
+from support.pid_namespace import CONTAINER
 from support.platform import Platform, platform
 from support.waiting import wait_for
 
@@ -131,7 +132,7 @@ def container_of(user: int) -> list[str]:
     reads = "dac_read_search"
     return [
         *("sh", "-c", f'chown {user} "$STUB_DIR" && chmod 711 "$STUB_DIR" && exec "$@"', "sh"),
-        *("unshare", "--pid", "--fork", "--kill-child", "--mount-proc"),
+        *CONTAINER,
         *setpriv(reads),
         *(f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"),
     ]

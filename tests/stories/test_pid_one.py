@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 from support.crew import PYTHON, Crew, data, shell, stub
+from support.pid_namespace import CONTAINER, Contained
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(120)
 
-CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 ORPHANS = 200
 PROMPT = 5.0
 DEFAULTS = {"restart": {"delay": "100ms", "jitter": 0}, "stop": {"grace": "5s"}}
@@ -39,23 +38,8 @@ EXITS_WITH_7 = "while [ ! -e go ]; do sleep 0.05; done; [ -e again ] && exec sle
 EXITS_WITH_7 += "touch again; exit 7"
 
 
-class Container(Crew):
-    """The daemon is the first process of a pid namespace; `unshare` waits for it outside."""
-
-    def command(self) -> list[str]:
-        """As a container starts it: nobody is there before it."""
-        return [*CONTAINER, *super().command()]
-
-    @property
-    def pid(self) -> int:
-        """The daemon's pid as it is seen from here."""
-        assert self.process is not None
-        below = psutil.Process(self.process.pid).children()
-        return below[0].pid if below else self.process.pid
-
-    def terminate(self) -> None:
-        """As a container's runtime does."""
-        psutil.Process(self.pid).send_signal(signal.SIGTERM)
+class Container(Contained, Crew):
+    """The same with a crew."""
 
 
 def no_containers() -> bool:
