@@ -5,6 +5,7 @@ import os
 import pwd
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stepwarden.clock import SystemClock
@@ -165,8 +166,8 @@ class Interrupted(Launcher):
 
     waiting: asyncio.Task[Ended]
 
-    async def spawn(self, spec: LaunchSpec, limit: float) -> ProcessId:
-        process = await super().spawn(spec, limit)
+    async def spawn(self, *args: Any, **kwargs: Any) -> ProcessId:
+        process = await super().spawn(*args, **kwargs)
         self.waiting.cancel()
         return process
 

@@ -85,7 +85,6 @@ def test_o_time_1_steps_of_the_wall_clock_change_nothing(
         late = crew.wait_transition("unhealthy", "UNHEALTHY")
         waiting = crew.wait_transition("waiting", "RESTARTING")
         crew.ready("healthy")
-        begin = {name: crew.status()[name].state for name in workers}
         for wanted in STEPS:
             scratch = tmp_path / "new"
             scratch.write_text(f"{wanted:+d}\n")
@@ -95,7 +94,8 @@ def test_o_time_1_steps_of_the_wall_clock_change_nothing(
             crew.admin().StopWorker(request, timeout=10)
             assert wall_of(crew) == pytest.approx(wanted, abs=60.0)
             seen = crew.status()
-            assert {name: seen[name].state for name in workers} == begin
+            # Those with a clock that runs are judged by their events below.
+            assert (seen["healthy"].state, seen["stopped"].state) == ("HEALTHY", "STOPPED")
             for worker in seen.values():
                 assert min(worker.state_age_seconds, worker.uptime_seconds) >= 0.0
                 assert worker.restart_in_seconds >= 0.0
