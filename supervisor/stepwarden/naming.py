@@ -24,11 +24,11 @@ def shown(text: str) -> str:
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:
-    """``there is no worker "gema" (there are: gemma, llama; did you mean gemma?)``."""
+    """``there is no worker "gema" (did you mean gemma? there are: gemma, llama)``."""
     meant = nearest(name, known)
-    hint = f"; did you mean {meant}?" if meant else ""
+    hint = f"did you mean {meant}? " if meant else ""
     names = first_names(sorted(known)) or "none"
-    return f"there is no {kind} {shown(name)} (there are: {names}{hint})"
+    return f"there is no {kind} {shown(name)} ({hint}there are: {names})"
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:

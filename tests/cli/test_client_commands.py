@@ -19,7 +19,9 @@ import grpc
 import pytest
 from stepwarden.cli import client, events
 from stepwarden.cli.main import main
+from stepwarden.cli.status import overview
 from stepwarden.errors import ExitCode
+from stepwarden_proto.v1 import supervisor_pb2
 from support.admin_process import admin_process
 from support.waiting import wait_for
 
@@ -146,7 +148,7 @@ def test_an_unknown_worker_is_one_line_and_its_own_code(
     assert result.out == ""
     assert result.error == (
         'stepwarden: there is no worker "gema-cpu"'
-        " (there are: gemma-cpu, llama-gpu; did you mean gemma-cpu?)\n"
+        " (did you mean gemma-cpu? there are: gemma-cpu, llama-gpu)\n"
     )
 
 
@@ -219,6 +221,24 @@ def test_no_daemon_is_one_line(tmp_path: Path, ask: Any) -> None:
     result = ask("status", "--socket", path)
     assert result.code == ExitCode.UNREACHABLE
     assert result.error == f"stepwarden: no daemon: nobody listens on {path}\n"
+
+
+def test_where_nobody_was_named_the_file_may_be(
+    tmp_path: Path, ask: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "none.sock"
+    monkeypatch.delenv("STEPWARDEN_SOCKET", raising=False)
+    monkeypatch.setattr(client, "SHIPPED_SOCKET", path)
+    hint = "; --config FILE asks the daemon of that file"
+    assert ask("status").error == f"stepwarden: no daemon: there is no socket {path}{hint}\n"
+    monkeypatch.setenv("STEPWARDEN_SOCKET", str(path))
+    assert ask("status").error == f"stepwarden: no daemon: there is no socket {path}\n"
+
+
+def test_a_worker_that_waits_for_its_start_shows_how_long_it_still_does() -> None:
+    worker = supervisor_pb2.Worker(name="w", state="RESTARTING", restart_in_seconds=3.0)
+    answer = supervisor_pb2.ListWorkersResponse(workers=[worker])
+    assert overview(answer)[1].split()[:8] == ["w", "RESTARTING", "-", "-", "-", "-", "-", "3.0s"]
 
 
 def test_a_socket_path_that_is_too_long(tmp_path: Path, ask: Any) -> None:

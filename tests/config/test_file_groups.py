@@ -18,7 +18,7 @@ def text(groups: str = "", **needs: str) -> str:
 @pytest.mark.parametrize(
     ("written", "path", "words"),
     [
-        (text(a="bb"), "workers.a.needs[0]", 'no worker "bb" (accepted: a, b, c; did you mean b?)'),
+        (text(a="bb"), "workers.a.needs[0]", 'no worker "bb" (did you mean b? accepted: a, b, c)'),
         (text(a="a"), "workers.a.needs[0]", "worker a needs itself"),
         (text(a="b, b"), "workers.a.needs[1]", "b is written twice"),
         (text(a="b", b="a"), "workers.a.needs", "could ever start: a -> b -> a"),

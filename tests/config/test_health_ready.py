@@ -48,9 +48,9 @@ def test_a_rule_is_read_and_what_holds_loads_again(
         ("{at_least: 2, workers: [beta]}", "at_least 2 of 1 can never be"),
         ("{at_least: 0}", 'ready.at_least: "0" is out of range'),
         ("{workers: []}", "ready.workers: is empty"),
-        ("{workers: [bta]}", 'no worker "bta" (accepted: alpha, beta; did you mean beta?)'),
+        ("{workers: [bta]}", 'no worker "bta" (did you mean beta? accepted: alpha, beta)'),
         ("{workers: [beta, beta]}", 'ready.workers[1]: worker "beta" is written twice'),
-        ("{at_lest: 1}", "unknown key (accepted: at_least, workers; did you mean at_least?)"),
+        ("{at_lest: 1}", "unknown key (did you mean at_least? accepted: at_least, workers)"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, ready: str, told: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from stepwarden.config import ConfigError
 from stepwarden.config.loader import load_text
 from stepwarden.config.units import AskUnits, UnitsUnknown
+from support.certificates import Authority
 from support.loading import errors, loaded
 
 UNITS = "workers: {a: {backend: cpu, unit: a.service}, b: {backend: cpu, unit: b.service}}"
@@ -128,12 +129,40 @@ def test_certificates_are_looked_for_and_keys_are_private(tmp_path: Path) -> Non
         "workers: {w: {backend: cpu, command: [a]}}"
     )
     found = on_this_host(text)
-    assert "does not exist on this host" in found["supervisor.agents.tls.cert"]
-    assert "is a directory, not a file" in found["supervisor.agents.tls.client_ca"]
+    assert "error: " in found["supervisor.agents.tls.cert"]
+    assert "cannot be read: No such file" in found["supervisor.agents.tls.cert"]
+    assert "is not a regular file" in found["supervisor.agents.tls.client_ca"]
     assert "every user of this host can read" in found["supervisor.agents.tls.key"]
     assert "(mode 0644)" in found["supervisor.agents.tls.key"]
     key.chmod(0o640)
-    assert "supervisor.agents.tls.key" not in on_this_host(text)
+    assert "holds no private key in PEM" in on_this_host(text)["supervisor.agents.tls.key"]
+    assert loaded(text).warnings == ()
+
+
+def tls_of_two_pairs(tmp_path: Path) -> str:
+    """A listener whose key belongs to another certificate."""
+    authority = Authority(tmp_path)
+    cert, own_key = authority.issue("one")
+    _, key = authority.issue("two")
+    for private in (own_key, key):
+        private.chmod(0o600)
+    return (
+        f"supervisor: {{health: {{listen: '127.0.0.1:1', tls: {{cert: {cert}, key: {key}}}}}}}\n"
+        "workers: {w: {backend: cpu, command: [/bin/true]}}"
+    )
+
+
+def test_a_key_of_another_certificate_is_an_error(tmp_path: Path) -> None:
+    text = tls_of_two_pairs(tmp_path)
+    (error,) = on_this_host(text).values()
+    assert "error: supervisor.health.tls.key: " in error
+    assert "cannot be used: the key belongs to another certificate" in error
+    assert on_this_host(text.replace("two.key", "one.key")) == {}
+
+
+def test_tls_files_of_a_listener_that_listens_nowhere_are_not_asked_for(tmp_path: Path) -> None:
+    text = tls_of_two_pairs(tmp_path).replace("'127.0.0.1:1'", "[]")
+    assert list(on_this_host(text)) == ["supervisor.health.tls"]
 
 
 def test_an_env_file_that_everybody_can_read_is_told_of(tmp_path: Path) -> None:

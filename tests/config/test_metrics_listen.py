@@ -1,4 +1,4 @@
-"""Where the metrics are served: one address or a list, and who may reach it."""
+"""Where a listener serves: one address or a list, and who may reach it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,21 @@ def settings(metrics: str) -> SupervisorSettings:
 )
 def test_one_address_or_a_list_or_none(metrics: str, addresses: tuple[str, ...]) -> None:
     assert settings(metrics).metrics.addresses == addresses
+
+
+@pytest.mark.parametrize("listener", ["agents", "health", "metrics"])
+@pytest.mark.parametrize("written", ['"127.0.0.1:9464"', '["127.0.0.1:9464"]'])
+def test_every_listener_takes_one_address_or_a_list(listener: str, written: str) -> None:
+    text = f"supervisor: {{{listener}: {{listen: {written}}}}}\n{WORKER}"
+    found = load_text(text, Path("c.yaml"), {}).supervisor
+    assert getattr(found, listener).addresses == ("127.0.0.1:9464",)
+
+
+def test_a_bad_address_of_a_list_is_told_where_it_stands() -> None:
+    text = f'supervisor:\n  agents:\n    listen:\n    - "127.0.0.1:1"\n    - nowhere\n{WORKER}'
+    with pytest.raises(ConfigError) as refused:
+        load_text(text, Path("c.yaml"), {})
+    assert "c.yaml:5:7: error: supervisor.agents.listen[1]: " in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,13 @@ def test_o_yaml_3_worker_for_workers_never_starts_as_a_file_without_workers(
     assert "the key workers is missing" in output
 
 
+def test_a_command_in_one_line_is_pointed_to_the_shell() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text("workers: {w: {backend: cpu, command: sleep 1}}", Path("c.yaml"), {})
+    (problem,) = caught.value.problems
+    assert "command: text stands here (did you mean shell? accepted: a list" in str(problem)
+
+
 def test_o_yaml_3_extension_keys_are_ignored_at_the_top_level_only() -> None:
     text = "x-note: hi\nx-env: &e {A: b}\n" + GOOD + "    env: {<<: *e, C: d}\n"
     assert load_text(text, Path("c.yaml"), {}).workers["w1"].env == {"A": "b", "C": "d"}

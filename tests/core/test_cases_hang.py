@@ -123,7 +123,7 @@ def test_o_hang_3_a_spinning_deadlock_gets_time_up_to_the_hard_cap(percent: floa
     assert 1.0 + 8.0 <= dead <= 1.0 + 8.0 + LATEST
     retries = world.events(Kind.RETRY)
     assert len(retries) == 3
-    assert all("hard cap in" in event.sentence for event in retries)
+    assert all("hard cap at" in event.sentence for event in retries)
     assert all(event.data["ruling"] == "UNHEALTHY_RETRY" for event in retries)
 
 

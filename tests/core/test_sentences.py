@@ -140,9 +140,9 @@ def ruled(gained: float, now: float) -> str:
     return sentences.ruled(judge(suspicion, sample, now, window=30.0, busy_cpu=5.0), 5.0, now)
 
 
-def test_a_granted_window_tells_which_and_how_much_is_left() -> None:
+def test_a_granted_window_tells_which_and_where_it_ends() -> None:
     text = ruled(15.0, 173.0)
-    assert text.endswith("working; retry window 2, hard cap in 98.2 s")
+    assert text.endswith("working; retry window 2, hard cap at 2 min 51 s")
     assert "CPU 50 % of a core over 30.0 s" in text
 
 

@@ -11,7 +11,7 @@ from stepwarden.config import load
 from stepwarden.core.commands import command
 from stepwarden.core.lifecycle import State
 from stepwarden.core.resume import resume
-from stepwarden.daemon import act, endings
+from stepwarden.daemon import endings, pauses
 from stepwarden.daemon.assembly import Machine, make_reports
 from stepwarden.edge.burial import bury
 from support.plain_loop import PlainLoop
@@ -43,7 +43,7 @@ def test_a_burial_that_fails_by_our_own_fault_is_tried_again(
         return await bury(*given, **named)  # type: ignore[arg-type]  # handed on as they came
 
     monkeypatch.setattr(endings, "bury", failing)
-    monkeypatch.setattr(act, "RETRY_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.01)
 
     async def story() -> None:
         reports = make_reports(config, CLOCK)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from jeepney import Message, new_error
-from stepwarden.daemon import act, systemd_runner
+from stepwarden.daemon import pauses, systemd_runner
 from stepwarden.daemon.runners import SYSTEMD
 from support.fake_bus import answering, listening
 from support.one_worker import stage
@@ -50,8 +50,8 @@ def test_a_unit_that_cannot_be_let_go_of_runs_the_stop_command_once(
     """The bus hangs while the unit is being started; nothing begins before it is let go of."""
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/bus")
     monkeypatch.setattr(systemd_runner, "START_LIMIT_SECONDS", 0.3)
-    monkeypatch.setattr(act, "RETRY_FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(act, "RETRY_MAX_SECONDS", 0.05)
+    monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(pauses, "MOST_SECONDS", 0.05)
 
     async def story() -> None:
         systemd = HungSystemd()

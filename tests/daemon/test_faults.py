@@ -13,7 +13,7 @@ from stepwarden.clock import SystemClock
 from stepwarden.config import load
 from stepwarden.core.evidence import Exit, ProcessId
 from stepwarden.core.worker import WorkerState
-from stepwarden.daemon import act, exits, starting
+from stepwarden.daemon import exits, pauses, starting
 from stepwarden.daemon.adoption import TrustedUsers
 from stepwarden.daemon.assembly import Machine
 from stepwarden.daemon.exits import Exits
@@ -35,7 +35,7 @@ CLOCK = SystemClock()
 def test_an_end_that_fails_after_the_burial_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(act, "RETRY_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(pauses, "FIRST_SECONDS", 0.01)
 
     async def story() -> None:
         async with stage(tmp_path) as here:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from stepwarden.cli.doctor_subject import find_daemon
 from stepwarden.config.engines import VLLM_READY_TIMEOUT, VLLM_STEP_TIMEOUT
 from stepwarden.doctor import (
     accounts,
@@ -289,6 +290,7 @@ def test_what_a_daemon_says_of_itself() -> None:
         ({"version": "", "silence": "silent"}, Level.PROBLEM),
         ({"version": "", "silence": "none", "pid": None}, Level.UNKNOWN),
         ({"version": "", "silence": "no", "pid": None, "refused": True}, Level.UNKNOWN),
+        ({"version": "", "silence": "no", "pid": None, "killed": True}, Level.PROBLEM),
     ):
         facts = replace(good, **change)
         assert worst(daemon_state.judge(facts)).level is level, change
@@ -322,3 +324,15 @@ def test_limits_and_sandbox_of_the_unit() -> None:
     boxed = replace(good, properties=strict, spawned=("w",))
     assert levels(service.judge(boxed)) == ["ok", "ok", "warning"]
     assert levels(service.judge(service.Service("", "in no service"))) == ["unknown"]
+
+
+def test_a_socket_that_nobody_listens_on_tells_of_a_killed_daemon(tmp_path: Path) -> None:
+    path = tmp_path / "admin.sock"
+    assert not find_daemon(path).killed
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    found = find_daemon(path)
+    assert (found.killed, found.runs) == (True, False)
+    asked = replace(subject(tmp_path), daemon=found)
+    (told,) = daemon_state.judge(daemon_state.gather(asked))
+    assert (told.level, "nobody listens" in told.found) == (Level.PROBLEM, True)

@@ -19,10 +19,32 @@ from support import replacing
 from support.replacing import Change, rename_over
 
 INTERVAL = 0.1
-QUIET = 6 * INTERVAL
-"""In such a time the watch has looked several times: what it has not told by then, it will not."""
+SEVERAL = 4
+"""After so many more looks what the watch has not told of, it will not: it needs two."""
 
 LIMIT = 30.0
+
+
+class Looks:
+    """Counts the looks at files, of all watches."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._made = 0
+        monkeypatch.setattr(config_watch, "read_regular", self._read)
+
+    def _read(self, path: Path, most: int) -> bytes:
+        self._made += 1
+        return read_regular(path, most)
+
+    async def several(self) -> None:
+        """Returns when several more have been made."""
+        wanted = self._made + SEVERAL
+        await until(lambda: self._made >= wanted)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    return Looks(monkeypatch)
 
 
 class Watched:
@@ -78,14 +100,16 @@ def made(tmp_path: Path, linked: bool = False) -> Path:
 
 
 @pytest.mark.parametrize("change", replacing.ALL)
-def test_o_reld_2_three_changes_are_told_of_once_each(change: Change, tmp_path: Path) -> None:
+def test_o_reld_2_three_changes_are_told_of_once_each(
+    change: Change, tmp_path: Path, looks: Looks
+) -> None:
     wanted = [b"content %d" % number for number in (1, 2, 3)]
 
     async def story(watched: Watched) -> None:
         for number, data in enumerate(wanted):
             await change(watched.path, data, INTERVAL)
             await until(partial(told, watched, number + 1))
-        await asyncio.sleep(QUIET)
+        await looks.several()
 
     watched = watching(made(tmp_path, change is replacing.swap_the_link), story)
     assert [data.strip() for data in watched.contents] == wanted
@@ -94,7 +118,9 @@ def test_o_reld_2_three_changes_are_told_of_once_each(change: Change, tmp_path: 
 
 
 @pytest.mark.parametrize("how", ["touch", "chmod", "same content", "there and back"])
-def test_o_reld_2_what_changes_no_content_is_no_change(how: str, tmp_path: Path) -> None:
+def test_o_reld_2_what_changes_no_content_is_no_change(
+    how: str, tmp_path: Path, looks: Looks
+) -> None:
     async def story(watched: Watched) -> None:
         path = watched.path
         for mode in (0o600, 0o640, 0o400):
@@ -107,23 +133,23 @@ def test_o_reld_2_what_changes_no_content_is_no_change(how: str, tmp_path: Path)
             else:
                 await rename_over(path, b"other", INTERVAL)
                 await rename_over(path, b"content 0", INTERVAL)
-            await asyncio.sleep(QUIET / 2)
+            await looks.several()
 
     watched = watching(made(tmp_path), story)
     assert (watched.contents, watched.troubles) == ([], [])
 
 
 def test_o_reld_2_a_deleted_file_is_told_of_once_and_its_return_is_no_change(
-    tmp_path: Path,
+    tmp_path: Path, looks: Looks
 ) -> None:
     async def story(watched: Watched) -> None:
         watched.path.unlink()
         await until(lambda: watched.troubles)
-        await asyncio.sleep(QUIET)
+        await looks.several()
         assert len(watched.troubles) == 1
         watched.path.write_bytes(b"content 0")
         await until(lambda: len(watched.troubles) > 1)
-        await asyncio.sleep(QUIET)
+        await looks.several()
 
     watched = watching(made(tmp_path), story)
     text, over = watched.troubles
@@ -154,7 +180,7 @@ def test_what_is_no_file_is_told_of_and_waited_for(kind: str, tmp_path: Path) ->
     assert len(watched.troubles) == 2
 
 
-def test_a_change_between_the_load_and_the_first_look_is_seen(tmp_path: Path) -> None:
+def test_a_change_between_the_load_and_the_first_look_is_seen(tmp_path: Path, looks: Looks) -> None:
     path = made(tmp_path)
     heard: list[str] = []
 
@@ -163,20 +189,22 @@ def test_a_change_between_the_load_and_the_first_look_is_seen(tmp_path: Path) ->
         watch = ConfigWatch(path, INTERVAL, SystemClock(), heard.append, loaded=loaded)
         watch.start()
         await until(lambda: heard)
-        await asyncio.sleep(QUIET)
+        await looks.several()
         await watch.close()
 
     asyncio.run(main())
     assert heard == [TRIGGER]
 
 
-def test_what_another_trigger_has_loaded_is_no_change_any_more(tmp_path: Path) -> None:
+def test_what_another_trigger_has_loaded_is_no_change_any_more(
+    tmp_path: Path, looks: Looks
+) -> None:
     async def story(watched: Watched) -> None:
         await rename_over(watched.path, b"content 1", INTERVAL)
         watched.watch.noted(identity(b"content 1"))
-        await asyncio.sleep(QUIET)
+        await looks.several()
         watched.watch.noted("")  # a reload that could not read the file knows nothing
-        await asyncio.sleep(QUIET)
+        await looks.several()
 
     watched = watching(made(tmp_path), story)
     assert watched.contents == []
@@ -187,6 +215,7 @@ def test_looks_go_on_after_a_reload_that_fails_and_wait_for_one_that_takes_long(
 ) -> None:
     path = made(tmp_path)
     began: list[bytes] = []
+    others: list[str] = []
     going = asyncio.Event()
 
     async def reload(_: str) -> None:
@@ -201,16 +230,20 @@ def test_looks_go_on_after_a_reload_that_fails_and_wait_for_one_that_takes_long(
         loaded = identity(b"content 0")
         watch = ConfigWatch(path, INTERVAL, SystemClock(), reload, loaded=loaded)
         watch.start()
+        other = ConfigWatch(path, INTERVAL, SystemClock(), others.append, loaded=loaded)
+        other.start()
         await rename_over(path, b"content 1", INTERVAL)
         await until(lambda: faults)
         await rename_over(path, b"content 2", INTERVAL)
         await until(lambda: len(began) == 2)
+        others.clear()
         await rename_over(path, b"content 3", INTERVAL)
-        await asyncio.sleep(QUIET)
+        await until(lambda: others)  # and so long nothing came of this watch
         assert len(began) == 2
         going.set()
         await until(lambda: len(began) == 3)
         await watch.close()
+        await other.close()
 
     asyncio.run(main())
     assert began == [b"content 1", b"content 2", b"content 3"]

@@ -139,7 +139,7 @@ def test_an_address_without_a_server_counts_as_lost_until_it_is_bound_again(
         loop = asyncio.get_running_loop()
         quiet_loop(loop)
         told: list[str] = []
-        servers = BoundServers([target], grpc.aio.server, told.append)
+        servers = BoundServers([target], grpc.aio.server, FakeClock(), told.append)
         await servers.start()
         assert servers.lost() == []
         await loop.run_in_executor(None, send, target)
@@ -161,7 +161,7 @@ def test_an_address_that_was_added_later_gets_a_new_server_as_well(tmp_path: Pat
         loop = asyncio.get_running_loop()
         quiet_loop(loop)
         told: list[str] = []
-        servers = BoundServers([first], grpc.aio.server, told.append)
+        servers = BoundServers([first], grpc.aio.server, FakeClock(), told.append)
         await servers.start()
         await servers.add([later])
         before = servers.listening[1]

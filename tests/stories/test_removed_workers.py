@@ -64,3 +64,16 @@ def test_what_is_kept_of_a_removed_worker_goes_and_an_operators_stop_stays() -> 
         crew.start()
         assert crew.wait_state("goes", "HEALTHY").incarnation == "2"
         assert crew.status()["stopped"].state == "STOPPED"
+
+
+def test_the_history_of_one_that_was_removed_can_be_read() -> None:
+    other = shell("sleep 600")
+    with Crew({"other": other, "gone": shell("sleep 600")}) as crew:
+        crew.wait_state("gone", "HEALTHY")
+        crew.write_sections({"other": other})
+        assert crew.cli("reload", "--wait", "60", "--config", str(crew.config)).returncode == 0
+        asked = ("events", "--config", str(crew.config), "--worker")
+        told = crew.cli(*asked, "gone")
+        assert told.returncode == 0, told.stderr
+        assert "STARTING -> HEALTHY" in told.stdout
+        assert crew.cli(*asked, "never-was").returncode == 4

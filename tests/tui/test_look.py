@@ -160,6 +160,13 @@ def test_the_first_line_says_what_is_wrong_first() -> None:
     assert look.head_line(answer, 0.5, "", 80, SIGNS)[1] == "bad"
 
 
+def test_an_event_of_the_daemon_names_it_once() -> None:
+    event = pb.Event(time="2026-01-02T03:04:05.678+01:00", kind="daemon", sentence="serves")
+    assert look.event_line(event, 80, SIGNS).rstrip() == "03:04:05 daemon: serves"
+    event.kind = "reloaded"
+    assert look.event_line(event, 80, SIGNS).rstrip() == "03:04:05 daemon: reloaded: serves"
+
+
 def test_an_event_on_one_line() -> None:
     event = pb.Event(
         time="2026-01-02T03:04:05.678+01:00",

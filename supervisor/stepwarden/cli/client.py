@@ -217,12 +217,16 @@ class Client:
 def connect(options: argparse.Namespace) -> Iterator[Client]:
     """A client of the daemon that `options` name."""
     path = admin_socket(options)
-    _check_listener(path)
+    named = options.config or options.socket or os.environ.get(SOCKET_VARIABLE)
+    _check_listener(path, "" if named else "; --config FILE asks the daemon of that file")
     yield Client(path, options.timeout, SystemClock())
 
 
-def _check_listener(path: Path) -> None:
-    """Say at once, and in the kernel's words, why nobody can be reached there."""
+def _check_listener(path: Path, hint: str = "") -> None:
+    """Say at once, and in the kernel's words, why nobody can be reached there.
+
+    `hint`: what to try where nobody ever was.
+    """
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH_BYTES:
         raise UnreachableError(
@@ -241,7 +245,7 @@ def _check_listener(path: Path) -> None:
     if code in (errno.EACCES, errno.EPERM):
         raise RefusedError(f"this user may not use the admin socket {path}")
     if code == errno.ENOENT:
-        raise UnreachableError(f"no daemon: there is no socket {path}")
+        raise UnreachableError(f"no daemon: there is no socket {path}{hint}")
     if code == errno.ECONNREFUSED:
         raise UnreachableError(f"no daemon: nobody listens on {path}")
     if code not in (0, errno.EAGAIN, errno.EINPROGRESS):

@@ -34,7 +34,7 @@ def find_subject(file: Path | None) -> Subject:
 
 def find_daemon(admin: Path) -> Daemon:
     """The daemon behind a socket. Never raises."""
-    pid = _listener(admin)
+    pid, dead = _listener(admin)
     options = argparse.Namespace(socket=admin, config=None, timeout=ASK_SECONDS)
     try:
         with connect(options) as client:
@@ -42,18 +42,21 @@ def find_daemon(admin: Path) -> Daemon:
     except RefusedError as error:
         return Daemon(pid, silence=str(error), refused=True)
     except StepwardenError as error:
-        return Daemon(pid, silence=str(error))
+        return Daemon(pid, silence=str(error), killed=dead)
     return Daemon(pid, answer)
 
 
-def _listener(path: Path) -> int | None:
-    """Who made the socket listen, as the kernel noted; None: nobody, or outside of our view."""
+def _listener(path: Path) -> tuple[int | None, bool]:
+    """Who made the socket listen, as the kernel noted; None: nobody, or outside of our view.
+
+    And whether it is a socket that somebody left there who is no more.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
             probe.connect(os.fspath(path))
             raw = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        except (OSError, ValueError):
-            return None
+        except (OSError, ValueError) as error:
+            return None, isinstance(error, ConnectionRefusedError)
     pid = int(_CREDENTIALS.unpack(raw)[0])
-    return pid if pid > 1 or os.getpid() == 1 else None
+    return pid if pid > 1 or os.getpid() == 1 else None, False

@@ -68,7 +68,7 @@ def verdict_lines(events: Sequence[Any]) -> list[str]:
     """Each verdict, with its sentence below."""
     lines = []
     for event in events:
-        change = f"{event.from_state} -> {event.to_state}" if event.to_state else event.kind
+        change = change_of(event)
         about = [f"({event.cause})" if event.cause else "", _rank(event.rank)]
         head = " ".join(plain(part) for part in (short_time(event.time), change, *about) if part)
         lines.append(f"  {head}")
@@ -76,6 +76,13 @@ def verdict_lines(events: Sequence[Any]) -> list[str]:
             plain(event.sentence), WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6
         )
     return lines
+
+
+def change_of(event: Any) -> str:
+    """From which state to which, or what kind of event; "" where "daemon" says it all."""
+    if event.to_state:
+        return f"{event.from_state} -> {event.to_state}"
+    return "" if event.kind == "daemon" and not event.worker else str(event.kind)
 
 
 def _rank(name: str) -> str:

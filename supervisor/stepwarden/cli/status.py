@@ -170,8 +170,8 @@ def one(worker: Any, events: list[Any], last: int = DEFAULT_LAST) -> list[str]:
 def _row(worker: Any) -> tuple[str, ...]:
     rank = most_urgent(worker)
     left = None if rank is None else value(rank, "budget_left_seconds")
-    if left is None:
-        left = value(worker, "startup_left_seconds")
+    for field in ("startup_left_seconds", "restart_in_seconds"):
+        left = value(worker, field) if left is None else left
     cells = (
         worker.name,
         worker.state,

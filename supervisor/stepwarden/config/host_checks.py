@@ -1,7 +1,7 @@
 """What a file names and this host does not have.
 
 Programs and directories are warnings only: the file may be meant for another host, or the disk may
-be mounted later. Accounts and units are errors, since no start could go well.
+be mounted later. Accounts, units and the files of TLS are errors, since no start could go well.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from stepwarden.config.units import AskUnits, UnitsUnknown
 from stepwarden.config.values import parse_whole
 from stepwarden.exposure import ListenSettings
 from stepwarden.naming import shown
+from stepwarden.tls_files import tls_problems
 
 
 class HostChecks:
@@ -43,14 +44,16 @@ class HostChecks:
                 self._findings.error(path, message, f"a {what} of this host, or a number")
 
     def check_listener(self, settings: ListenSettings, path: Path) -> None:
-        """Look for the certificates of the listener whose section stands at `path`."""
-        if settings.tls is None:
+        """Try the certificates of the listener whose section stands at `path`, as `run` will."""
+        if settings.tls is None or not settings.addresses:
             return
-        for name, file in settings.tls.named().items():
-            here = (*path, "tls", name)
-            self._check_path(here, str(file), "file")
-            if name == "key":
-                self._check_private(here, str(file))
+        for error in tls_problems(settings.tls):
+            here, file = (*path, "tls", error.name), shown(str(settings.tls.named()[error.name]))
+            if error.denied:
+                self._findings.warning(here, f"{file} {error}; the daemon must be able to")
+            else:
+                self._findings.error(here, f"{file} {error}")
+        self._check_private((*path, "tls", "key"), str(settings.tls.key))
 
     def check_units(self, workers: Mapping[str, WorkerConfig], ask: AskUnits) -> None:
         """Ask systemd, once for all, whether their units can be workers."""
@@ -123,10 +126,7 @@ def _argv(command: ShortCommand | None) -> tuple[str, ...]:
 
 
 def _wrong(text: str, kind: str) -> str:
-    """What is wrong with a path; "" where nothing is, or nobody can know.
-
-    `kind`: directory, program or file.
-    """
+    """What is wrong with a path to a directory or a program; "": nothing, or nobody can know."""
     try:
         mode = os.stat(text).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -137,6 +137,4 @@ def _wrong(text: str, kind: str) -> str:
         return "" if stat.S_ISDIR(mode) else "is not a directory"
     if stat.S_ISDIR(mode):
         return f"is a directory, not a {kind},"
-    if kind == "file":
-        return ""
     return "" if mode & 0o111 else "is a file that nobody may execute"

@@ -43,13 +43,14 @@ UNIT = Text(
     pattern=r"[A-Za-z0-9:_.\\@${}-]+\.service",
 )
 RUNNERS = Choice(("auto", "systemd", "spawn"))
+LISTEN = OneOrMore(Address(), none=True)
 ENGINES = Choice(("vllm", "sglang", "llama.cpp", "triton", "python"))
 
 
 class HealthSection(ListenSection):
     """grpc.health.v1: "" is the supervisor, `ready` the crew, `worker/NAME` one of the workers."""
 
-    listen: list[Annotated[str, Address()]] = Field(
+    listen: Annotated[list[str], LISTEN] = Field(
         default=["127.0.0.1:50051"], description="TCP addresses. An empty list: none."
     )
     ready: Annotated[ReadyRuleSection, ALL] = Field(
@@ -61,7 +62,7 @@ class HealthSection(ListenSection):
 class AgentsSection(ListenSection):
     """TCP for agents that cannot reach the agent socket: of containers, of other hosts."""
 
-    listen: list[Annotated[str, Address()]] = Field(
+    listen: Annotated[list[str], LISTEN] = Field(
         default=[], description="TCP addresses, beside the agent socket."
     )
 
@@ -69,7 +70,7 @@ class AgentsSection(ListenSection):
 class MetricsSection(ListenSection):
     """Metrics for Prometheus, by HTTP at /metrics (docs/metrics.md)."""
 
-    listen: Annotated[list[str], OneOrMore(Address(), none=True)] = Field(
+    listen: Annotated[list[str], LISTEN] = Field(
         default=[], description='TCP addresses, such as "127.0.0.1:9464". An empty list: none.'
     )
 

@@ -37,9 +37,10 @@ class Problem:
         """One printable ASCII line, whatever bytes the file holds."""
         place = "" if self.line is None else f":{self.line}:{self.column}"
         path = f"{self.path}: " if self.path else ""
-        hints = [f"accepted: {self.accepted}"] if self.accepted else []
-        hints += [f"did you mean {self.suggestion}?"] if self.suggestion else []
-        tail = f" ({'; '.join(hints)})" if hints else ""
+        # The guess first: what is accepted may be a long list.
+        hints = [f"did you mean {self.suggestion}?"] if self.suggestion else []
+        hints += [f"accepted: {self.accepted}"] if self.accepted else []
+        tail = f" ({' '.join(hints)})" if hints else ""
         return printable(f"{self.file}{place}: {self.severity}: {path}{self.message}{tail}")
 
     def as_json(self) -> dict[str, str | int | None]:

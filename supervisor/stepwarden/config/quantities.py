@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,15 +137,21 @@ class OneOrMore(Kind):
     item: Kind
     none: bool = False
 
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        items = core_schema.list_schema(self.item.__get_pydantic_core_schema__(source, handler))
+        return core_schema.no_info_wrap_validator_function(self._one_or_more, items)
+
     def _accepts(self) -> str:
         return f"{self.item.accepts()}, or a list of such"
 
-    def _validate(self, value: object) -> object:
+    def _one_or_more(self, value: object, read_list: Callable[[object], object]) -> object:
         if not isinstance(value, list):
-            return [super()._validate(value)]
+            return [self._validate(value)]
         if not value and not self.none:
             raise refuse("the list is empty", self._accepts())
-        return [super(OneOrMore, self)._validate(item) for item in value]
+        return read_list(value)  # by pydantic, which tells each item by its position
 
     def _read(self, scalar: Scalar) -> object:
         return self.item.read(scalar)

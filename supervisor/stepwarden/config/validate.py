@@ -116,7 +116,8 @@ def _report(detail: ErrorDetails, findings: Findings) -> None:
     elif kind == "missing":
         findings.error(path[:-1], f"the key {path[-1]} is missing")
     elif kind in _WANTED:
-        findings.error(path, _found(detail["input"]), _WANTED[kind])
+        line = _is_line_for_shell(path, detail["input"])
+        findings.error(path, _found(detail["input"]), _WANTED[kind], "shell" if line else "", line)
     elif kind == "too_short":
         findings.error(path, "is empty; at least one is needed")
     else:
@@ -130,16 +131,25 @@ def _found(value: object) -> str:
     return "nothing is written here" if empty else "text stands here"
 
 
+def _is_line_for_shell(path: Path, value: object) -> bool:
+    """Whether a worker's command is written as one line of text: there is another key for that."""
+    text = not isinstance(value, dict | list) and bool(getattr(value, "text", ""))
+    return text and len(path) == 3 and (path[0], path[2]) == ("workers", "command")
+
+
 def _unknown_key(path: Path, findings: Findings) -> None:
     section = _section_at(path[:-1])
     known = list(keys_of(section)) if section else []
     name = str(path[-1])
-    near = [word for word in known if word == name.lower()]
-    near = near or [word for word in (nearest(name.lower(), known, 0.65),) if word]
-    near = near or [word for word in known if name.lower().startswith(f"{word}_")]
     moved = _MOVED.get(".".join(map(str, path)), "")
-    suggestion = moved or (near[0] if near else _elsewhere(name, str(path[0])))
+    suggestion = moved or _like(name.lower(), known) or _elsewhere(name, str(path[0]))
     findings.error(path, "unknown key", ", ".join(known), suggestion, at_key=True)
+
+
+def _like(name: str, known: list[str]) -> str:
+    """The known key that `name` looks like, or begins with; empty where there is none."""
+    begun = (word for word in known if name.startswith(f"{word}_"))
+    return nearest(name, known, 0.65) or next(begun, "")
 
 
 def _elsewhere(name: str, top: str) -> str:

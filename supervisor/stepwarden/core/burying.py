@@ -173,7 +173,7 @@ def _delay_restart(
     wait = restarts.delay(ledger, policy.restart, spread)
     outcome.state = replace(state, restart_at=Deadline.after(now, wait))
     text = (
-        f"every process is gone; next start in {sentences.seconds(wait)},"
+        f"every process is gone; restart delay {sentences.seconds(wait)},"
         f" {counted} of {policy.restart.limit} deaths used{_last(state)}"
     )
     outcome.move(trigger, now, text, state.cause, delay=wait)

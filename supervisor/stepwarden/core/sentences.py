@@ -142,8 +142,9 @@ def ruled(judgement: Judgement, busy_cpu: float, now: float) -> str:
         if judgement.capped:
             text += f"; hard cap {seconds(clock.hard_cap)} reached"
         return text
-    left = seconds(elapsed(now, clock.cap_at))
-    return f"{text}; retry window {judgement.suspicion.windows}, hard cap in {left}"
+    # The sentence stays while time goes on: lengths from its beginning, and no countdown.
+    cap = seconds(elapsed(clock.began, clock.cap_at))
+    return f"{text}; retry window {judgement.suspicion.windows}, hard cap at {cap}"
 
 
 def more_time(clock: RunningClock) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from collections.abc import Mapping
@@ -11,7 +10,6 @@ from typing import Protocol
 
 from stepwarden.core.action import Action, Spawn
 from stepwarden.core.burying import ALL_GONE, buried
-from stepwarden.core.deadline import clamp_timeout
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
 from stepwarden.core.lifecycle import State
@@ -24,6 +22,7 @@ from stepwarden.daemon.families import Families
 from stepwarden.daemon.grouping import Groups
 from stepwarden.daemon.hooks import Hooks
 from stepwarden.daemon.life import Life, new_name
+from stepwarden.daemon.pauses import Pauses
 from stepwarden.daemon.runners import ATTACH, SPAWN, Runners
 from stepwarden.daemon.starting import Starter, record_of
 from stepwarden.daemon.unit import Unit
@@ -33,10 +32,6 @@ from stepwarden.edge.begun import Begun
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.state_records import LifeRecord
-
-RETRY_FIRST_SECONDS = 1.0
-RETRY_MAX_SECONDS = 30.0
-"""An ending that failed by a fault, of ours or of systemd, goes on again after so long."""
 
 
 class LoopPort(Protocol):
@@ -223,7 +218,7 @@ class Actor:
             lambda left: self._buried(unit, left),
             lambda life: self._close_life(unit, life),
         )
-        pause, said = RETRY_FIRST_SECONDS, ""
+        pauses, said = Pauses(), ""
         while True:
             try:
                 await ending.run()
@@ -233,8 +228,7 @@ class Actor:
                 if text != said:
                     self._note(Event(Kind.BURIAL, text, unit.config.name, unit.state.life))
                 said = text
-                await asyncio.sleep(clamp_timeout(pause) or 0.0)
-                pause = min(2 * pause, RETRY_MAX_SECONDS)
+                await pauses.wait()
                 ending.ordered_anew()
         self._buried(unit, frozenset(), ending.gone)
 

@@ -25,15 +25,12 @@ from stepwarden.core.evidence import ProcessId
 from stepwarden.daemon.attached import OUT_OF_REACH, out_of_reach
 from stepwarden.daemon.endings import Endings, Whose
 from stepwarden.daemon.life import Life
+from stepwarden.daemon.pauses import Pauses
 from stepwarden.daemon.runners import Runners
 from stepwarden.daemon.starting import Starter
 from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.watching import Watching
 from stepwarden.edge.launcher import SpawnFailed
-
-RETRY_FIRST_SECONDS = 1.0
-RETRY_MAX_SECONDS = 30.0
-"""What cannot be killed is tried again, at first often and then this often."""
 
 LOOK_AGAIN_SECONDS = 0.25
 """What is only observed is looked at so often while it may still end by itself."""
@@ -151,7 +148,7 @@ class EndOfLife:
 
     async def _bury(self) -> None:
         unit, families = self._unit, self._endings.families(self._unit)
-        grace, pause = self._config.stop_grace, RETRY_FIRST_SECONDS
+        grace, pauses = self._config.stop_grace, Pauses()
         by_itself = Deadline.after(self._clock.monotonic(), grace)
         while True:
             if self._spared:
@@ -162,8 +159,7 @@ class EndOfLife:
             if not left:
                 return
             self._left(left)
-            await asyncio.sleep(clamp_timeout(pause) or 0.0)
-            pause = min(2 * pause, RETRY_MAX_SECONDS)
+            await pauses.wait()
             self.ordered_anew()
 
     async def _left_alone(self, families: Whose, until: Deadline) -> frozenset[ProcessId]:

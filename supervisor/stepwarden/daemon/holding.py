@@ -60,7 +60,6 @@ class Holds:
         for other, incarnation in unit.after:
             if other.state.incarnation == incarnation and other.state.lifecycle in ENDING:
                 return f"waits for the end of {other.config.name} after a reload"
-        unit.after = ()
         group = self._group_of.get(unit.config.name)
         if group is not None:
             busy = [name for name in group.members if name != unit.config.name]

@@ -22,18 +22,18 @@ from stepwarden.core.evidence import ProcessId
 from stepwarden.core.lifecycle import LIVE, RESTING
 from stepwarden.core.memory import Kept
 from stepwarden.core.resume import resume
-from stepwarden.daemon.adoption import Stock, TrustedUsers, take_stock, with_launched, with_strays
+from stepwarden.daemon.adoption import Stock, TrustedUsers, with_launched, with_strays
 from stepwarden.daemon.assembly import Machine, make_reports
 from stepwarden.daemon.certificate_watch import CertificateWatch
 from stepwarden.daemon.closing import close_all
 from stepwarden.daemon.endings import KILL_WAIT_SECONDS
 from stepwarden.daemon.hangup import Hangup
-from stepwarden.daemon.late_units import take_over_late
 from stepwarden.daemon.leaving import Farewell, farewell
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.reload_parts import Reloading
 from stepwarden.daemon.runners import ATTACH
 from stepwarden.daemon.sandbox_notice import tell_of_sandbox
+from stepwarden.daemon.taking_over import take_over, take_over_late
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.agent_service import Refusal
 from stepwarden.edge.certificates import Certificates
@@ -181,17 +181,8 @@ class Daemon:
             self._reload_asked()
 
     async def _take_over(self) -> None:
-        """Go on where an earlier daemon left off, or begin."""
         machine = self._machine
-        recalled = {name: machine.keeper.recall(name) for name in machine.units}
-        kept = {name: told if same else None for name, (told, same) in recalled.items()}
-        stock = take_stock(await self._records(), machine.units, kept)
-        await machine.nobodys.end(stock.nobodys)
-        machine.nobodys.forget_workers()
-        for unit in machine.units.values():
-            await machine.adoption.prepare(stock, unit)
-        for name, unit in machine.units.items():
-            self._resume(unit, stock, *recalled[name])
+        await take_over(machine, await self._records(), self._resume)
         machine.groups.recall()
         machine.host.ask_on()
 
@@ -331,6 +322,7 @@ class Daemon:
                 self._take_directories_away,
                 reports.notifier.close,
                 reports.log_writer.close,
+                self._guard.stop,  # the last: until here an end that hangs is ended by it
             ),
             reports.reporter.not_closed,
         )

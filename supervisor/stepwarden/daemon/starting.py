@@ -165,6 +165,7 @@ class Starter:
             waited = True
             self._hold(unit, life, reason)
             await self._change()
+        unit.after = ()  # all of them have ended
         return waited
 
     async def _change(self) -> None:

@@ -18,7 +18,7 @@ STALE_SECONDS = 3.0
 @dataclass(frozen=True, slots=True)
 class State:
     """`version` "": it gave no answer, and `silence` says why. `pid` None: nobody listens.
-    `refused`: it is there, and not for this user.
+    `refused`: it is there, and not for this user. `killed`: it is gone, and its socket is not.
 
     `reload_failure`: why the last reload failed, "" for none. `unknown_workers`: of the file, and
     not known to it.
@@ -34,6 +34,7 @@ class State:
     runner_note: str = ""
     reload_failure: str = ""
     refused: bool = False
+    killed: bool = False
     unknown_workers: tuple[str, ...] = ()
 
 
@@ -42,7 +43,7 @@ def gather(subject: Subject) -> State:
     daemon, answer = subject.daemon, subject.daemon.answer
     common = (daemon.silence, daemon.pid, daemon.uid, os.geteuid())
     if answer is None:
-        return State("", *common, refused=daemon.refused)
+        return State("", *common, refused=daemon.refused, killed=daemon.killed)
     known = {worker.name for worker in answer.workers}
     # A daemon of before `reload` has no such field.
     configuration = getattr(answer, "configuration", None)
@@ -62,6 +63,10 @@ def judge(facts: State) -> Iterator[Finding]:
     if not facts.version:
         if facts.refused:
             yield unknown(facts.silence, "ask as root, or as a member of supervisor.socket_group")
+        elif facts.killed:
+            found = f"{facts.silence}: the daemon has ended without taking its socket away"
+            advice = "journalctl -u stepwarden says how; systemctl start stepwarden, or stepwarden"
+            yield problem(found, f"{advice} run FILE: workers that live are adopted")
         elif facts.pid is None:
             yield unknown(facts.silence, "systemctl start stepwarden, or stepwarden run FILE")
         else:

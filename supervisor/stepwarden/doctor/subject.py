@@ -18,12 +18,14 @@ class Daemon:
 
     `pid` None: nobody listens at its socket, or in another pid namespace. `answer`: its list of
     workers; None: it gave none, and `silence` says why. `refused`: it is there, and not for us.
+    `killed`: its socket is there, which a daemon that ends in order takes away.
     """
 
     pid: int | None = None
     answer: Any = None
     silence: str = ""
     refused: bool = False
+    killed: bool = False
 
     @property
     def runs(self) -> bool:

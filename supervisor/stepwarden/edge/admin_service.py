@@ -27,7 +27,7 @@ from stepwarden.edge.aside import Aside
 from stepwarden.edge.bound_servers import BoundServers
 from stepwarden.edge.event_hub import EventHub, Subscription
 from stepwarden.edge.health_table import HealthTable
-from stepwarden.edge.listen import LISTEN_OPTIONS, UnixTarget
+from stepwarden.edge.listen import LISTEN_OPTIONS, UnixTarget, at_most
 from stepwarden.edge.operator_commands import (
     RESTART,
     START,
@@ -60,6 +60,9 @@ from stepwarden.waiting import wait
 
 DEFAULT_PAST_EVENTS = 1000
 MAX_PAST_EVENTS = 100_000
+MAX_CONNECTIONS = 1024
+"""At a time; one more is closed at once."""
+
 OUTPUT_SECONDS = 1.0
 """A worker is shown without its output where its files cannot be read within this."""
 
@@ -139,7 +142,7 @@ class AdminServer:
     ) -> None:
         self._service = _Service(backend, clock)
         self._health = health
-        self.sockets = BoundServers([target], self._make_server)
+        self.sockets = BoundServers([target], self._make_server, clock)
 
     async def bind(self) -> None:
         """Listen; who connects waits until `start`.
@@ -149,7 +152,9 @@ class AdminServer:
         await self.sockets.bind()
 
     def _make_server(self) -> grpc.aio.Server:
-        server = grpc.aio.server(options=[*SERVER_OPTIONS, *LISTEN_OPTIONS])
+        server = grpc.aio.server(
+            options=[*SERVER_OPTIONS, *LISTEN_OPTIONS, *at_most(MAX_CONNECTIONS)]
+        )
         register: Any = rpc.add_SupervisorServiceServicer_to_server
         register(self._service, server)
         if self._health is not None:
@@ -212,7 +217,7 @@ class _Service(rpc.SupervisorServiceServicer):
             return ()
 
     async def WatchEvents(self, request: Any, context: Context) -> AsyncIterator[Any]:
-        if request.worker:
+        if request.worker and not await self._has_past(request.worker):
             await self._find(request.worker, context)
         if request.follow and self.hub.full:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many followers")
@@ -271,6 +276,12 @@ class _Service(rpc.SupervisorServiceServicer):
             with suppress(TimeoutError):
                 if await wait(subscription.next(), look, self._clock) is None:
                     return
+
+    async def _has_past(self, name: str) -> bool:
+        """Whether it is none of the workers now and the history still knows it."""
+        if self._backend.worker(name) is not None:
+            return False
+        return bool(await asyncio.to_thread(self._backend.recent, 1, EventFilter(name)))
 
     async def _find(self, name: str, context: Context) -> WorkerView:
         view = self._backend.worker(name)

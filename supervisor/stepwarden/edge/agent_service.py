@@ -24,11 +24,14 @@ from stepwarden.core.deadline import elapsed
 from stepwarden.core.heartbeat import BeatFacts
 from stepwarden.edge.beat_decoder import BeatDecoder
 from stepwarden.edge.bound_servers import BoundServers
-from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, Target
+from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, Target, at_most
 
 SERVICE = "stepwarden.v1.AgentService"
 REPORT_EVERY_SECONDS = 10.0
 """One kind of refusal of one worker is reported at most this often; the rest is counted."""
+
+MAX_CONNECTIONS = 4096
+"""Of each address, one for each rank; one more is closed at once."""
 
 _MAX_KINDS = 1024
 _STOP_SECONDS = 1.0
@@ -100,7 +103,7 @@ class AgentServer:
         self._clock = clock
         self._decoder = decoder or BeatDecoder()
         self._reporter = _Reporter(on_refused, clock)
-        self.sockets = BoundServers(targets, self._make_server, self._on_ended)
+        self.sockets = BoundServers(targets, self._make_server, clock, self._on_ended)
         self._streams: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -117,7 +120,9 @@ class AgentServer:
         await self.sockets.bind()
 
     def _make_server(self) -> grpc.aio.Server:
-        server = grpc.aio.server(options=[*SERVER_OPTIONS, *LISTEN_OPTIONS])
+        server = grpc.aio.server(
+            options=[*SERVER_OPTIONS, *LISTEN_OPTIONS, *at_most(MAX_CONNECTIONS)]
+        )
         handler = grpc.stream_stream_rpc_method_handler(
             self._attach,
             request_deserializer=None,  # parsed by us: a malformed message must not raise in gRPC

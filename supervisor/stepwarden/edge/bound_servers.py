@@ -14,12 +14,18 @@ from dataclasses import dataclass
 
 import grpc.aio
 
-from stepwarden.edge.listen import Listening, Target, listen
-from stepwarden.errors import StepwardenError
+from stepwarden.clock import Clock
+from stepwarden.core.deadline import Deadline
+from stepwarden.edge.aside import Aside
+from stepwarden.edge.listen import Listening, Place, Target, UnixTarget, bind, look_up
+from stepwarden.errors import RefusedError, StepwardenError
 
 RETIRE_SECONDS = 1.0
 """Calls that came by a socket which is gone get so long; who made them connects again."""
 
+
+LOOK_UP_SECONDS = 10.0
+"""What an address means, and its certificates, have to be known by then."""
 
 REVIVE_SECONDS = 0.1
 """From the end of a server that somebody brought down to the next: that somebody gets no loop."""
@@ -31,6 +37,7 @@ class _Bound:
     listening: Listening
     following: asyncio.Task[None] | None = None
     ended: bool = False
+    stopped: bool = False
 
 
 class BoundServers:
@@ -43,11 +50,15 @@ class BoundServers:
         self,
         targets: Sequence[Target],
         make: Callable[[], grpc.aio.Server],
+        clock: Clock,
         told: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._targets = tuple(targets)
         self._make = make
+        self._clock = clock
         self._told = told
+        self._names = Aside(clock)
+        self._asking = asyncio.Lock()
         self._bound: list[_Bound] = []
         self._serving = False
         # Who sees the end of a server and who sees its socket gone must not both replace it.
@@ -129,9 +140,12 @@ class BoundServers:
 
     async def _serve(self, bound: _Bound) -> None:
         await bound.server.start()
+        if bound.stopped:  # meanwhile
+            return
         bound.following = asyncio.get_running_loop().create_task(self._follow(bound))
 
     async def _end(self, bound: _Bound, grace: float) -> None:
+        bound.stopped = True
         if bound.ended:
             # It has nothing to give its calls any more, and may raise again what ended it.
             with suppress(Exception):
@@ -162,7 +176,21 @@ class BoundServers:
     async def _listen(self, target: Target) -> _Bound:
         server = self._make()
         try:
-            return _Bound(server, listen(server, target))
+            return _Bound(server, bind(server, await self._look_up(target)))
         except BaseException:
             await server.stop(0.0)
             raise
+
+    async def _look_up(self, target: Target) -> Place:
+        """Beside the loop: a name server or a disk may take its time."""
+        if isinstance(target, UnixTarget):
+            return look_up(target)
+        async with self._asking:
+            limit = Deadline.after(self._clock.monotonic(), LOOK_UP_SECONDS)
+            try:
+                return await self._names.call(lambda: look_up(target), limit)
+            except TimeoutError:
+                text = f"cannot listen on {target}: no answer of what it means, or of the disk of"
+                raise RefusedError(f"{text} its certificates, in {LOOK_UP_SECONDS:g} s") from None
+            except OSError as error:
+                raise RefusedError(f"cannot listen on {target}: {error}") from error

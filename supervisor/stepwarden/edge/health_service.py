@@ -19,11 +19,14 @@ from stepwarden.edge.health_handlers import health_rpc_handlers
 from stepwarden.edge.health_messages import HealthCheckResponse, HealthListResponse
 from stepwarden.edge.health_table import HealthSnapshot, HealthTable
 from stepwarden.edge.health_watch import MAX_WATCHERS, WatcherHub
-from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, Target, listen
+from stepwarden.edge.listen import LISTEN_OPTIONS, Listening, Target, at_most, listen
 
 __all__ = ["HealthServer", "HealthSnapshot", "not_found_text"]
 
 MAX_REQUEST_BYTES = 4096
+MAX_CONNECTIONS = 1024
+"""Of each address; one more is closed at once."""
+
 _WORKERS = 4
 _GRACE_SECONDS = 0.3
 _STOP_SECONDS = 2.0
@@ -45,7 +48,8 @@ class HealthServer:
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="health")
         limit = ("grpc.max_receive_message_length", MAX_REQUEST_BYTES)
         others = [option for option in SERVER_OPTIONS if option[0] != limit[0]]
-        server = grpc.server(self._pool, options=[*others, limit, *LISTEN_OPTIONS])
+        options = [*others, limit, *LISTEN_OPTIONS, *at_most(MAX_CONNECTIONS)]
+        server = grpc.server(self._pool, options=options)
         handlers = health_rpc_handlers(self._check, _NonBlocking(self._watch), self._list)
         server.add_generic_rpc_handlers((handlers,))
         self._server = server

@@ -31,6 +31,14 @@ LISTEN_OPTIONS: tuple[tuple[str, int], ...] = (("grpc.so_reuseport", 0),)
 """Two daemons on one port must be an error, not a lottery."""
 
 
+def at_most(connections: int) -> tuple[tuple[str, int], ...]:
+    """Further options: of each address so many connections at a time, handshakes included.
+
+    One too many is closed at once; else whoever reaches the address could take all descriptors.
+    """
+    return (("grpc.max_allowed_incoming_connections", connections),)
+
+
 class PortServer(Protocol):
     """What grpc.Server and grpc.aio.Server have in common for us."""
 
@@ -76,6 +84,18 @@ class TcpTarget:
 
 
 Target = UnixTarget | TcpTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A target, and what it stands for now: numbers of hosts, and certificates that were read.
+
+    Of a unix socket there is neither.
+    """
+
+    target: Target
+    hosts: tuple[str, ...] = ()
+    certificates: Certificates | None = None
 
 
 def parse_target(text: str, mode: int = 0o600, group: int | None = None, key: str = "") -> Target:
@@ -152,15 +172,32 @@ class Listening:
 
 
 def listen(server: PortServer, target: Target) -> Listening:
-    """Bind `target` for `server`, which must not have been started.
+    """Look `target` up and bind it for `server`: both may raise, and the first may block."""
+    return bind(server, look_up(target))
 
-    AlreadyRunningError: somebody listens there. RefusedError: the address cannot or must not be
-    used; the text says why. The server must have been made with LISTEN_OPTIONS.
+
+def look_up(target: Target) -> Place:
+    """What it stands for now. Blocks as name servers and the disk of certificates do.
+
+    RefusedError: the address cannot or must not be used; the text says why.
     """
+    if isinstance(target, UnixTarget):
+        return Place(target)
+    with _named(target):
+        return _looked_up(target)
+
+
+def bind(server: PortServer, place: Place) -> Listening:
+    """Bind it for `server`, which must not have been started; asks nobody.
+
+    AlreadyRunningError: somebody listens there. RefusedError: as of `look_up`. The server must
+    have been made with LISTEN_OPTIONS.
+    """
+    target = place.target
     with _named(target):
         if isinstance(target, UnixTarget):
             return _listen_unix(server, target)
-        return _listen_tcp(server, target)
+        return _listen_tcp(server, target, place)
 
 
 def listen_by_ourselves(
@@ -171,8 +208,8 @@ def listen_by_ourselves(
     Raises as `listen` does.
     """
     with _named(target):
-        certificates = tls_of(target)
-        return _listening_socket(target, backlog), certificates
+        place = _looked_up(target)
+        return _listening_socket(target, place.hosts[0], backlog), place.certificates
 
 
 @contextmanager
@@ -292,45 +329,59 @@ def _somebody_listens(path: Path) -> bool:
     return code not in (errno.ECONNREFUSED, errno.ENOENT)
 
 
-def _listen_tcp(server: PortServer, target: TcpTarget) -> Listening:
-    certificates = tls_of(target)
-    # Once by ourselves: gRPC's own error does not say what is wrong.
-    _listening_socket(target, 1).close()
+def _looked_up(target: TcpTarget) -> Place:
+    """The one answer that is judged is the one that is bound: a name may soon mean another host."""
+    hosts: tuple[str, ...] = ()
+    unknown: OSError | None = None
     try:
-        if certificates is None:
-            return Listening(target, server.add_insecure_port(str(target)))
-        port = server.add_secure_port(str(target), certificates.credentials())
-    except RuntimeError as error:
-        raise AlreadyRunningError(f"cannot listen on {target}: {error}") from error
-    return Listening(target, port, certificates=certificates)
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        hosts = tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    except OSError as error:
+        unknown = error
+    certificates = _tls_of(target, hosts)
+    if unknown is not None:
+        raise _refusal(target, unknown) from unknown
+    return Place(target, hosts, certificates)
 
 
-def tls_of(target: TcpTarget) -> Certificates | None:
+def _tls_of(target: TcpTarget, hosts: tuple[str, ...]) -> Certificates | None:
     """The certificates of a listener, read now; None: it is to speak plain text.
 
     RefusedError where they cannot be used, or where an address must not go without.
     """
     if target.tls is not None:
         return Certificates(target.tls, target.key.removesuffix(".listen"))
-    if exposed(_hosts(target), tls=False, insecure=target.insecure):
+    # A name that only happens to mean the loopback today is judged by itself.
+    if exposed((target.host, *hosts), tls=False, insecure=target.insecure):
         text = f"cannot listen: {exposure_text(str(target))}; accepted: {ACCEPTED}"
         raise RefusedError(text)
     return None
 
 
-def _hosts(target: TcpTarget) -> list[str]:
-    """What the address stands for: a name by what it means on this host now."""
-    try:
-        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    except OSError:
-        return [target.host]
-    # A name that only happens to mean the loopback today is judged by itself.
-    return [target.host, *(str(address[0]) for *_, address in found)]
+def _listen_tcp(server: PortServer, target: TcpTarget, place: Place) -> Listening:
+    # Once by ourselves: gRPC's own error does not say what is wrong.
+    _listening_socket(target, place.hosts[0], 1).close()
+    credentials = None if place.certificates is None else place.certificates.credentials()
+    port = target.port
+    for number, host in enumerate(place.hosts):
+        address = str(TcpTarget(host, port))
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            if number == 0:
+                raise AlreadyRunningError(f"cannot listen on {target}: {error}") from error
+            # A name may have an address of a family that this host does not speak.
+    return Listening(target, port, certificates=place.certificates)
 
 
-def _listening_socket(target: TcpTarget, backlog: int) -> socket.socket:
+def _listening_socket(target: TcpTarget, host: str, backlog: int) -> socket.socket:
     try:
-        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(
+            host, target.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )
         family, kind, protocol, _, address = found[0]
         made = socket.socket(family, kind, protocol)
         try:
@@ -341,11 +392,13 @@ def _listening_socket(target: TcpTarget, backlog: int) -> socket.socket:
             made.close()
             raise
     except OSError as error:
-        text = f"cannot listen on {target}: {error.strerror or error}"
-        if error.errno == errno.EADDRINUSE:
-            raise AlreadyRunningError(text) from error
-        raise RefusedError(text) from error
+        raise _refusal(target, error) from error
     return made
+
+
+def _refusal(target: TcpTarget, error: OSError) -> AlreadyRunningError | RefusedError:
+    text = f"cannot listen on {target}: {error.strerror or error}"
+    return (AlreadyRunningError if error.errno == errno.EADDRINUSE else RefusedError)(text)
 
 
 def _identity(path: Path) -> tuple[int, int]:

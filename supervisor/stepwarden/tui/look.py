@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stepwarden.cli.history import change_of
 from stepwarden.cli.one_worker import most_urgent, value
 from stepwarden.cli.status import WELL, counts, doubt_lines
 from stepwarden.cli.texts import cells, duration, padded, plain
@@ -234,8 +235,8 @@ def fit(text: str, width: int, signs: Signs) -> str:
 
 def event_line(event: Any, width: int, signs: Signs) -> str:
     """One event on one line: time of day, worker, what changed, why."""
-    change = f"{event.from_state} -> {event.to_state}" if event.to_state else event.kind
-    text = f"{event.time[11:19]} {event.worker or 'daemon'}: {change}: {event.sentence}"
+    parts = (event.worker or "daemon", change_of(event), event.sentence)
+    text = f"{event.time[11:19]} {': '.join(part for part in parts if part)}"
     return padded(fit(text, width, signs), width)
 
 
