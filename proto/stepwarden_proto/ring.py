@@ -28,6 +28,8 @@ from stepwarden_proto.page import (
 PAGE_WORDS: Final = HEADER_WORDS + RING_SLOTS * SLOT_WORDS
 """Words of a page that have a meaning."""
 
+_END_OF_LONG: Final = W_LONG + LONG_STEPS * LONG_WORDS
+
 SLOT_STARTS: Final = tuple(range(HEADER_WORDS, PAGE_WORDS, SLOT_WORDS))
 
 
@@ -95,8 +97,10 @@ def steps_begun(words: Sequence[int]) -> int:
 
 def long_steps(words: Sequence[int]) -> list[tuple[int, int, int]]:
     """Number, begin and end (ns of the writer's clock) of the last long steps, the oldest first."""
-    records = []
-    for start in range(W_LONG, W_LONG + LONG_STEPS * LONG_WORDS, LONG_WORDS):
+    records: list[tuple[int, int, int]] = []
+    if not any(words[W_LONG:_END_OF_LONG]):
+        return records  # as a rule
+    for start in range(W_LONG, _END_OF_LONG, LONG_WORDS):
         number, begin_ns, end_ns = words[start : start + LONG_WORDS]
         if number > 0 and end_ns >= begin_ns > 0:
             records.append((number, begin_ns, end_ns))

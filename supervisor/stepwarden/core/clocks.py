@@ -121,11 +121,12 @@ def _all_clocks(scene: Scene) -> Iterator[RunningClock]:
     ranks = live_ranks(scene.evidence)
     if scene.evidence.held:
         return  # nothing has been started that could be late
+    silence = _heartbeat_limit(scene.policy)
     if not scene.ready:
         yield from _worker_startup(scene, ranks)
     for name, rank in ranks.items():
         if name in scene.came_up:
-            yield from _rank_clocks(scene, name, rank)
+            yield from _rank_clocks(scene, name, rank, silence)
         elif scene.ready:
             yield _startup(scene, name, rank.attached_at, rank.leases)
     if scene.ready and not ranks and scene.policy.agent == AGENT_REQUIRED:
@@ -148,17 +149,19 @@ def _startup(scene: Scene, subject: str, began: float, leases: Leases) -> Runnin
     return _clock(scene, subject, Cause.STARTUP, began, limit, leases)
 
 
-def _rank_clocks(scene: Scene, name: str, rank: RankEvidence) -> Iterator[RunningClock]:
+def _rank_clocks(
+    scene: Scene, name: str, rank: RankEvidence, silence: _Limit
+) -> Iterator[RunningClock]:
+    oldest, lease = rank.oldest, rank.lease
     if rank.draining:
         yield _drain(scene, name, rank)
-    if rank.oldest is not None:
-        clock = _step(scene, name, rank, rank.oldest)
-        yield replace(clock, later_ended=rank.later_ended)
-    if rank.oldest is None or not rank.page_readable:
-        limit = _heartbeat_limit(scene.policy)
-        yield _clock(scene, name, Cause.HEARTBEAT, last_sign(rank), limit, rank.leases)
-    if rank.lease is not None:
-        yield _lease(scene, name, rank.lease)
+    if oldest is not None:
+        clock, later = _step(scene, name, rank, oldest), rank.later_ended
+        yield replace(clock, later_ended=later) if later else clock
+    if oldest is None or not rank.page_readable:
+        yield _clock(scene, name, Cause.HEARTBEAT, last_sign(rank), silence, rank.leases)
+    if lease is not None:
+        yield _lease(scene, name, lease)
 
 
 def _drain(scene: Scene, name: str, rank: RankEvidence) -> RunningClock:
@@ -186,8 +189,11 @@ def _heartbeat_limit(policy: WorkerPolicy) -> _Limit:
 
 def last_sign(rank: RankEvidence) -> float:
     """When the rank last gave any sign of life: attach, a beat, or a move of its page."""
-    signs = (rank.attached_at, rank.beat_at, rank.moved_at)
-    return max(sign for sign in signs if sign is not None)
+    last = rank.attached_at
+    for sign in (rank.beat_at, rank.moved_at):
+        if sign is not None and sign > last:
+            last = sign
+    return last
 
 
 def _step(scene: Scene, name: str, rank: RankEvidence, step: Step) -> RunningClock:
@@ -222,6 +228,8 @@ def as_learned(clock: RunningClock, policy: WorkerPolicy, usual: Usual) -> Runni
 
 
 def _pushed(clock: RunningClock, seconds: float) -> RunningClock:
+    if seconds == 0.0:
+        return clock
     at = None if clock.deadline.at is None else clock.deadline.at + seconds
     return replace(clock, deadline=Deadline(at), cap_at=clock.cap_at + seconds)
 

@@ -138,7 +138,10 @@ class RankEvidence:
     @property
     def lease(self) -> Lease | None:
         """The lease that is held now."""
-        return next((lease for lease in self.leases if lease.end is None), None)
+        for lease in self.leases:
+            if lease.end is None:
+                return lease
+        return None
 
     @property
     def starting_up(self) -> bool:

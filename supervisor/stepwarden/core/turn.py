@@ -30,6 +30,8 @@ from stepwarden.core.suspicions import weigh, well_until
 from stepwarden.core.unbegun import begun, failed_in_vain, held
 from stepwarden.core.worker import Outcome, WorkerState, begin_life, die
 
+Clocks = tuple[RunningClock, ...]
+
 HEARTBEAT_SECONDS = 1.0
 """The loop turns at least this often, whatever it waits for."""
 
@@ -43,7 +45,7 @@ def clocks_of(
     evidence: WorkerEvidence,
     awareness: Awareness,
     now: float,
-) -> tuple[RunningClock, ...]:
+) -> Clocks:
     """Every clock that runs for this worker; none for one that is not live."""
     if state.lifecycle not in lifecycle.LIVE or state.lifecycle is State.ADOPTED:
         return ()
@@ -91,15 +93,19 @@ def advance(
     awareness: Awareness,
     now: float,
     leave: Leave = always,
+    clocks: Clocks | None = None,
 ) -> Outcome:
-    """One turn for one worker. `leave`: asked before it dies by a verdict."""
+    """One turn for one worker. `leave`: asked before it dies by a verdict.
+
+    `clocks`: what `clocks_of` said of just these; None: not asked.
+    """
     outcome = Outcome(state)
     if state.lifecycle is State.RESTARTING and state.restart_at.passed(now):
         begin_life(outcome, Trigger.DELAY_OVER, now, "started again after its delay")
     elif state.lifecycle is State.FAILED and policy.attached:
         failed_in_vain(outcome, policy, evidence, now)
     elif state.lifecycle in lifecycle.LIVE and not _gone(outcome, policy, evidence, now):
-        _living(outcome, policy, evidence, awareness, now, leave)
+        _living(outcome, policy, evidence, awareness, now, leave, clocks)
     return outcome
 
 
@@ -110,7 +116,9 @@ def _living(
     awareness: Awareness,
     now: float,
     leave: Leave,
+    clocks: Clocks | None,
 ) -> None:
+    before = outcome.state
     if outcome.state.lifecycle is State.ADOPTED:
         adopted(outcome, policy, evidence, now)
     elif evidence.shut:
@@ -119,7 +127,9 @@ def _living(
         held(outcome, policy, evidence, awareness, now)
     else:
         begun(outcome, evidence)
-        _live(outcome, policy, evidence, awareness, now, leave)
+        if clocks is None or outcome.state is not before:
+            clocks = clocks_of(outcome.state, policy, evidence, awareness, now)
+        _live(outcome, policy, evidence, awareness, now, leave, clocks)
 
 
 def _gone(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, now: float) -> bool:
@@ -184,8 +194,8 @@ def _live(
     awareness: Awareness,
     now: float,
     leave: Leave,
+    clocks: Clocks,
 ) -> None:
-    clocks = clocks_of(outcome.state, policy, evidence, awareness, now)
     if outcome.state.former:
         former = still_needed(outcome.state.former, clocks)
         outcome.state = replace(outcome.state, former=former)
@@ -210,7 +220,6 @@ def _note_silence(
     now: float,
 ) -> None:
     for name, rank in live_ranks(evidence).items():
-        who = sentences.rank_name(name)
         heard = rank.attached_at if rank.beat_at is None else rank.beat_at
         allowed = policy.heartbeat_timeout + awareness.lost(heard, now)
         alive = elapsed(last_sign(rank), now) < policy.heartbeat_timeout
@@ -218,10 +227,12 @@ def _note_silence(
         if silent and name not in outcome.state.silent:
             outcome.state = replace(outcome.state, silent=outcome.state.silent | {name})
             age = sentences.seconds(elapsed(heard, now))
+            who = sentences.rank_name(name)
             text = f"no beat of {who} for {age}, but its page moves: its channel is at fault"
             outcome.note(Kind.AGENT_SILENT, text, rank=name)
         elif not silent and name in outcome.state.silent and elapsed(heard, now) < allowed:
             outcome.state = replace(outcome.state, silent=outcome.state.silent - {name})
+            who = sentences.rank_name(name)
             outcome.note(Kind.AGENT_HEARD, f"beats of {who} arrive again", rank=name)
 
 

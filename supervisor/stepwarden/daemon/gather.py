@@ -54,17 +54,16 @@ def arrivals(life: Life) -> list[Event]:
     """Ranks that have come or said bye since the last call, each told once."""
     events = attached.refusals(life)
     for name, memory in life.ranks.items():
-        who = rank_name(name)
         pid = memory.process.pid if memory.process is not None else None
         bye = _said_bye(memory)
         if memory.parted and not bye:  # the same process has an agent again
             memory.announced = memory.parted = False
         if not memory.announced:
             memory.announced = True
-            events.append(_told(life, Kind.ATTACHED, f"the agent of {who} is there", name, pid))
+            events.append(_told(life, Kind.ATTACHED, f"the agent of {rank_name(name)} is there", name, pid))
         if not memory.parted and bye:
             memory.parted = True
-            events.append(_told(life, Kind.DETACHED, f"{who} said bye", name, pid))
+            events.append(_told(life, Kind.DETACHED, f"{rank_name(name)} said bye", name, pid))
     return events
 
 

@@ -202,7 +202,9 @@ class VerdictLoop:
             gather.sample(life, late, table, now)
             evidence = gather.evidence_of(life)
         leave = always if self._governing is None else self._governing.leave_of(unit)
-        outcome = core.advance(unit.state, unit.policy, evidence, self._awareness, now, leave)
+        outcome = core.advance(
+            unit.state, unit.policy, evidence, self._awareness, now, leave, clocks
+        )
         unit.clocks = clocks
         self.apply(unit, outcome, now)
         return table

@@ -13,26 +13,28 @@ _NO_BOOT = (0, 0)
 class Host:
     """What makes a clock ours. `boot`: as the kernel writes it, "" where it does not say.
 
-    `time_namespace`: the inode of our time namespace, 0 where the kernel has none.
+    `time_namespace`: the inode of our time namespace, 0 where the kernel has none. `boot_id`: the
+    boot as two signed words, high and low, as pages carry it; zeros for none.
     """
 
     boot: str
     time_namespace: int
-
-    @property
-    def boot_id(self) -> tuple[int, int]:
-        """The boot as two signed words, high and low, as pages carry it; zeros for none."""
-        try:
-            raw = bytes.fromhex(self.boot.replace("-", ""))
-        except ValueError:
-            return _NO_BOOT
-        high, low = raw[:8], raw[8:]
-        return int.from_bytes(high, "big", signed=True), int.from_bytes(low, "big", signed=True)
+    boot_id: tuple[int, int]
 
 
 def this_host() -> Host:
     """Boot and time namespace of this process."""
-    return Host(_boot(), _time_namespace())
+    boot = _boot()
+    return Host(boot, _time_namespace(), _words_of(boot))
+
+
+def _words_of(boot: str) -> tuple[int, int]:
+    try:
+        raw = bytes.fromhex(boot.replace("-", ""))
+    except ValueError:
+        return _NO_BOOT
+    high, low = raw[:8], raw[8:]
+    return int.from_bytes(high, "big", signed=True), int.from_bytes(low, "big", signed=True)
 
 
 def _boot() -> str:

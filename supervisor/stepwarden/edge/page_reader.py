@@ -56,8 +56,12 @@ class PageReader:
         self._unfinished: dict[str, int] = {}
         self.strangers: dict[str, int] = {}
         """Ranks with a page of another user, and who that is."""
-        self.writers: frozenset[ProcessId] = frozenset()
+        self._held: list[PageView] = []
+
+    @property
+    def writers(self) -> frozenset[ProcessId]:
         """Who held the lock of a page at the last read, by pid and start time as the page says."""
+        return frozenset(ProcessId(view.pid, view.start_ticks) for view in self._held)
 
     def expect(self, uid: int | None) -> None:
         """From now on only pages of this user are taken; None: any user's."""
@@ -75,20 +79,20 @@ class PageReader:
             self._listed = None
         best: dict[str, PageView] = {}
         others: list[PageView] = []
-        writers = []
+        held = []
         for name, known in list(self._known.items()):
             view = self._view(known, now)
             if view is None:
                 self._forget(name)
                 continue
             if view.holder is not None:
-                writers.append(ProcessId(view.pid, view.start_ticks))
+                held.append(view)
             rival = best.get(view.rank)
             if rival is None or _precedence(view) > _precedence(rival):
                 best[view.rank], view = view, rival
             if view is not None:
                 others.append(view)
-        self.writers = frozenset(writers)
+        self._held = held
         for view in others:
             if view.holder is None and best[view.rank].holder is not None:
                 self._clear_away(view)

@@ -25,9 +25,11 @@ AHEAD_SECONDS = 1.0
 """A page is read a moment after `now` was; a stamp that lies further ahead than this is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would make it three times as dear
 class PageView:
     """One page as two reads agree on it. Instants are seconds on the supervisor's clock, <= now.
+
+    Nobody changes one; each read makes another.
 
     `own_clock`: boot id and time namespace are ours, so that instants are exact; otherwise they
     are placed by their age. `holder`: pid of the process that holds the write lock, 0 where it
@@ -96,6 +98,10 @@ class _Placement:
 
     def at(self, stamp_ns: int) -> float:
         """The instant of `stamp_ns`, never after now nor before the life began."""
+        instant = stamp_ns / NANOSECONDS
+        possible = self._stamps.not_before <= instant <= self._now
+        if self._own and possible and not self._seen_before:
+            return instant  # as a rule
         instant = self._instant(stamp_ns)
         ahead = stamp_ns in self._stamps.first_seen
         if ahead or (stamp_ns and instant < self._stamps.not_before):
@@ -191,11 +197,13 @@ def _last_ended(
     words: Sequence[int], ended_slots: Sequence[tuple[int, int]]
 ) -> tuple[EndedStep, ...]:
     """The newest few, and the last long ones with their lengths; the oldest first."""
-    found = {number: _length(words, start) for number, start in ended_slots[-NEWEST_ENDED:]}
-    for number, begin_ns, end_ns in ring.long_steps(words):
+    newest = [(number, _length(words, start)) for number, start in ended_slots[-NEWEST_ENDED:]]
+    long = ring.long_steps(words)
+    if long:
         # Two stamps of one clock, which need not be ours: a length, not an instant.
-        found[number] = (end_ns - begin_ns) / NANOSECONDS
-    return tuple(EndedStep(number, found[number]) for number in sorted(found))
+        lengths = {number: (end_ns - begin_ns) / NANOSECONDS for number, begin_ns, end_ns in long}
+        newest = sorted({**dict(newest), **lengths}.items())
+    return tuple([EndedStep(number, seconds) for number, seconds in newest])
 
 
 def _length(words: Sequence[int], start: int) -> float | None:
