@@ -60,7 +60,8 @@ def arrivals(life: Life) -> list[Event]:
             memory.announced = memory.parted = False
         if not memory.announced:
             memory.announced = True
-            events.append(_told(life, Kind.ATTACHED, f"the agent of {rank_name(name)} is there", name, pid))
+            text = f"the agent of {rank_name(name)} is there"
+            events.append(_told(life, Kind.ATTACHED, text, name, pid))
         if not memory.parted and bye:
             memory.parted = True
             events.append(_told(life, Kind.DETACHED, f"{rank_name(name)} said bye", name, pid))
