@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ class Stage:
 
     def turn(self, seconds: float = 0.0) -> None:
         self.clock.advance(seconds)
-        self.loop._turn(self.clock.now)
+        asyncio.run(self.loop._turn(self.clock.now))
 
 
 @pytest.fixture

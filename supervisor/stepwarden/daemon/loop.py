@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from stepwarden.clock import Clock
 from stepwarden.core import turn as core
@@ -45,8 +45,20 @@ FAMILY_SECONDS = 5.0
 """A family is looked at each second until its worker is ready and while it is this young, for its
 tree grows then; afterwards this often."""
 
+SLICE_SECONDS = 0.01
+BREATH_SECONDS = 0.001
+"""A turn of hundreds of workers is cut: after each slice, between two workers, beats are taken."""
+
 MIN_REST_SECONDS = 0.01
 """The loop never turns more often than this for deadlines alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """All processes as they were at one instant; one look serves the whole turn."""
+
+    table: ProcessTable
+    at: float
 
 
 class VerdictLoop:
@@ -107,11 +119,11 @@ class VerdictLoop:
             self._poked.clear()
             # An exit whose signal is still under way, or was lost in a flood of others.
             self._actor.exits.reaper.reap()
-            self._turn(now)
-            self._reporter.turned(now)
+            ended = await self._turn(now)
+            self._reporter.turned(ended)
             if self._on_turned is not None:
                 self._on_turned(due, now)
-            wake = self._next_wake(now)
+            wake = self._next_wake(ended)
             self._expected = wake.at if wake.at is not None else now
             with suppress(TimeoutError):
                 await wait(self._poked.wait(), wake, self._clock)
@@ -162,25 +174,43 @@ class VerdictLoop:
                     begins.append(memory.beats.beat_at if memory.beats else memory.attached_at)
         return min(begins)
 
-    def _turn(self, now: float) -> None:
+    async def _turn(self, now: float) -> float:
+        """Look at all that are due. Returns the instant of the last slice."""
         full = self._full_at.passed(now)
         if full:
             self._full_at = Deadline.after(now, core.HEARTBEAT_SECONDS)
             self._look_around(now)
         due = [u for u in self._units.values() if full or u.dirty or u.wake.passed(now)]
-        self._turn_units(due, now)
+        return await self._turn_units(due, now)
 
-    def _turn_units(self, due: Iterable[Unit], now: float) -> None:
-        table: ProcessTable | None = None
+    async def _turn_units(self, due: Iterable[Unit], now: float) -> float:
+        look: _Look | None = None
+        slice_ends = Deadline.after(now, SLICE_SECONDS)
         for unit in due:
+            if slice_ends.passed(self._clock.monotonic()):
+                now = await self._breathe()
+                slice_ends = Deadline.after(now, SLICE_SECONDS)
+            if self._units.get(unit.config.name) is not unit:
+                continue  # forgotten meanwhile
             try:
-                table = self._turn_unit(unit, table, now)
+                look = self._turn_unit(unit, look, now)
             except Exception as error:
                 # One worker's data must not end the loop for the others.
                 unit.wake = Deadline.after(now, core.HEARTBEAT_SECONDS)
                 self._reporter.fault(unit.config.name, error, now)
+        return now
 
-    def _turn_unit(self, unit: Unit, table: ProcessTable | None, now: float) -> ProcessTable | None:
+    async def _breathe(self) -> float:
+        """Let others have the loop between two workers. Returns the instant from which it goes on.
+
+        A pause of ours may fall into this one too, and is nobody's fault here either.
+        """
+        self._expected = self._clock.monotonic() + BREATH_SECONDS
+        await asyncio.sleep(BREATH_SECONDS)
+        await self._doubt_myself()
+        return self._clock.monotonic()
+
+    def _turn_unit(self, unit: Unit, look: _Look | None, now: float) -> _Look | None:
         unit.dirty = False
         life = unit.life
         if life is not None and _looked_at(unit):
@@ -190,16 +220,16 @@ class VerdictLoop:
             if self._learn is not None:
                 self._learn(unit, life, now)
             if self._family_due(unit, now):
-                table = table or self._scan(now)
-                if table is not None:
-                    self._actor.observe(life, table, now)
+                look = look or self._scan(now)
+                if look is not None:
+                    self._actor.observe(life, look.table, now)
         evidence = gather.evidence_of(life) if life is not None else gather.NOTHING
         clocks = core.clocks_of(unit.state, unit.policy, evidence, self._awareness, now)
         late = core.late_subjects(clocks, now)
         late |= shadow_subjects(unit.policy, evidence, clocks, now)
         if late and life is not None:
-            table = table or self._scan(now)
-            gather.sample(life, late, table, now)
+            look = look or self._scan(now)
+            gather.sample(life, late, look and look.table, look.at if look else now)
             evidence = gather.evidence_of(life)
         leave = always if self._governing is None else self._governing.leave_of(unit)
         outcome = core.advance(
@@ -207,9 +237,9 @@ class VerdictLoop:
         )
         unit.clocks = clocks
         self.apply(unit, outcome, now)
-        return table
+        return look
 
-    def _scan(self, now: float) -> ProcessTable | None:
+    def _scan(self, now: float) -> _Look | None:
         """All processes; None, said once, where they cannot be read (no descriptor is left)."""
         try:
             table = self._snapshots.table(now)
@@ -220,7 +250,7 @@ class VerdictLoop:
             self._blind = True
             return None
         self._blind = False
-        return table
+        return _Look(table, now)
 
     def apply(self, unit: Unit, outcome: Outcome, now: float) -> None:
         """Take an outcome over: state, actions, events."""

@@ -8,6 +8,7 @@ says NOT_SERVING before the first worker is told to stop.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import signal
 import threading
@@ -176,6 +177,8 @@ class Daemon:
             tell_of_sandbox(machine.host, machine.runners, configs, reports.reporter.note)
         )
         self._served = True
+        # What is there by now stays: the collector would stop the loop to look at all of it again.
+        gc.freeze()
         await self._reloading.start()
         if self._reload_first:
             self._reload_asked()
