@@ -58,10 +58,10 @@ class Faults:
         """Put the faults where they are asked for."""
         turn, evidence_of = VerdictLoop._turn, gather.evidence_of
 
-        def faulty_turn(loop: VerdictLoop, now: float) -> None:
+        async def faulty_turn(loop: VerdictLoop, now: float) -> float:
             if self.raising:
                 raise RuntimeError("a fault that a test let loose")
-            turn(loop, now)
+            return await turn(loop, now)
 
         def faulty_evidence(life: Life) -> Any:
             if life.worker == self.worker and self.file.exists():

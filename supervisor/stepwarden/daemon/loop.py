@@ -229,7 +229,8 @@ class VerdictLoop:
         late |= shadow_subjects(unit.policy, evidence, clocks, now)
         if late and life is not None:
             look = look or self._scan(now)
-            gather.sample(life, late, look and look.table, look.at if look else now)
+            table, at = (None, now) if look is None else (look.table, look.at)
+            gather.sample(life, late, table, at)
             evidence = gather.evidence_of(life)
         leave = always if self._governing is None else self._governing.leave_of(unit)
         outcome = core.advance(
