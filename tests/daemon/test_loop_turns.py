@@ -16,7 +16,13 @@ from stepwarden.core.event import Event, Kind
 from stepwarden.core.lifecycle import State
 from stepwarden.core.worker import WorkerState
 from stepwarden.daemon.life import Life
-from stepwarden.daemon.loop import FAMILY_SECONDS, MIN_REST_SECONDS, YOUNG_SECONDS, VerdictLoop
+from stepwarden.daemon.loop import (
+    FAMILY_SECONDS,
+    MIN_REST_SECONDS,
+    SLICE_SECONDS,
+    YOUNG_SECONDS,
+    VerdictLoop,
+)
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.page_reader import PageReader
 from stepwarden.edge.snapshots import Snapshots
@@ -207,3 +213,42 @@ def test_who_asks_gets_fresh_clocks_and_no_verdict(stage: Stage) -> None:
     assert not stage.told.kept
     stage.loop.look(stage.units["b"], stage.clock.now)
     assert stage.units["b"].clocks == ()
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_long_turn_is_cut_between_two_workers(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, forgotten: bool
+) -> None:
+    """What comes meanwhile is taken in, and a worker that went meanwhile is not looked at."""
+    first, second = (stage.live(name) for name in stage.units)
+    looked_at: list[tuple[str, float]] = []
+
+    def slow(unit: Unit, _life: Life, now: float) -> None:
+        looked_at.append((unit.config.name, now))
+        stage.clock.advance(2 * SLICE_SECONDS)
+
+    async def breathe() -> float:
+        if forgotten:
+            del stage.units[second.config.name]
+        return stage.clock.now
+
+    monkeypatch.setattr(stage.hands, "note_arrival", slow)
+    monkeypatch.setattr(stage.loop, "_breathe", breathe)
+    began = stage.clock.now
+    stage.turn()
+    expected = [(first.config.name, began), (second.config.name, began + 2 * SLICE_SECONDS)]
+    assert looked_at == (expected[:1] if forgotten else expected)
+
+
+def test_a_pause_of_ours_between_two_workers_is_nobodys_fault(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in stage.units:
+        stage.live(name)
+
+    async def stopped(seconds: float) -> None:
+        stage.clock.advance(max(seconds, 60.0))
+
+    monkeypatch.setattr(asyncio, "sleep", stopped)
+    asyncio.run(stage.loop._breathe())
+    assert [event.kind for event in stage.told.kept] == [Kind.SUPERVISOR_PAUSED]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stepwarden.clock import Clock
 from stepwarden.core import turn as core
@@ -45,20 +45,12 @@ FAMILY_SECONDS = 5.0
 """A family is looked at each second until its worker is ready and while it is this young, for its
 tree grows then; afterwards this often."""
 
-SLICE_SECONDS = 0.01
+SLICE_SECONDS = 0.02
 BREATH_SECONDS = 0.001
 """A turn of hundreds of workers is cut: after each slice, between two workers, beats are taken."""
 
 MIN_REST_SECONDS = 0.01
 """The loop never turns more often than this for deadlines alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """All processes as they were at one instant; one look serves the whole turn."""
-
-    table: ProcessTable
-    at: float
 
 
 class VerdictLoop:
@@ -184,20 +176,24 @@ class VerdictLoop:
         return await self._turn_units(due, now)
 
     async def _turn_units(self, due: Iterable[Unit], now: float) -> float:
-        look: _Look | None = None
+        table: ProcessTable | None = None
         slice_ends = Deadline.after(now, SLICE_SECONDS)
         for unit in due:
             if slice_ends.passed(self._clock.monotonic()):
                 now = await self._breathe()
                 slice_ends = Deadline.after(now, SLICE_SECONDS)
+                table = None  # an older one could lack whoever was born, or became known, meanwhile
             if self._units.get(unit.config.name) is not unit:
                 continue  # forgotten meanwhile
+            looked = table
             try:
-                look = self._turn_unit(unit, look, now)
+                table = self._turn_unit(unit, table, now)
             except Exception as error:
                 # One worker's data must not end the loop for the others.
                 unit.wake = Deadline.after(now, core.HEARTBEAT_SECONDS)
                 self._reporter.fault(unit.config.name, error, now)
+            if table is not looked:  # which may take longer than a slice: it has to serve for one
+                slice_ends = Deadline.after(self._clock.monotonic(), SLICE_SECONDS)
         return now
 
     async def _breathe(self) -> float:
@@ -210,7 +206,7 @@ class VerdictLoop:
         await self._doubt_myself()
         return self._clock.monotonic()
 
-    def _turn_unit(self, unit: Unit, look: _Look | None, now: float) -> _Look | None:
+    def _turn_unit(self, unit: Unit, table: ProcessTable | None, now: float) -> ProcessTable | None:
         unit.dirty = False
         life = unit.life
         if life is not None and _looked_at(unit):
@@ -220,17 +216,16 @@ class VerdictLoop:
             if self._learn is not None:
                 self._learn(unit, life, now)
             if self._family_due(unit, now):
-                look = look or self._scan(now)
-                if look is not None:
-                    self._actor.observe(life, look.table, now)
+                table = table or self._scan(now)
+                if table is not None:
+                    self._actor.observe(life, table, now)
         evidence = gather.evidence_of(life) if life is not None else gather.NOTHING
         clocks = core.clocks_of(unit.state, unit.policy, evidence, self._awareness, now)
         late = core.late_subjects(clocks, now)
         late |= shadow_subjects(unit.policy, evidence, clocks, now)
         if late and life is not None:
-            look = look or self._scan(now)
-            table, at = (None, now) if look is None else (look.table, look.at)
-            gather.sample(life, late, table, at)
+            table = table or self._scan(now)
+            gather.sample(life, late, table, now)
             evidence = gather.evidence_of(life)
         leave = always if self._governing is None else self._governing.leave_of(unit)
         outcome = core.advance(
@@ -238,9 +233,9 @@ class VerdictLoop:
         )
         unit.clocks = clocks
         self.apply(unit, outcome, now)
-        return look
+        return table
 
-    def _scan(self, now: float) -> _Look | None:
+    def _scan(self, now: float) -> ProcessTable | None:
         """All processes; None, said once, where they cannot be read (no descriptor is left)."""
         try:
             table = self._snapshots.table(now)
@@ -251,7 +246,7 @@ class VerdictLoop:
             self._blind = True
             return None
         self._blind = False
-        return _Look(table, now)
+        return table
 
     def apply(self, unit: Unit, outcome: Outcome, now: float) -> None:
         """Take an outcome over: state, actions, events."""
