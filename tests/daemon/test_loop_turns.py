@@ -221,6 +221,9 @@ def test_a_long_turn_is_cut_between_two_workers(
 ) -> None:
     """What comes meanwhile is taken in, and a worker that went meanwhile is not looked at."""
     first, second = (stage.live(name) for name in stage.units)
+    for unit in (first, second):
+        assert unit.life is not None
+        unit.life.family = None
     looked_at: list[tuple[str, float]] = []
 
     def slow(unit: Unit, _life: Life, now: float) -> None:
