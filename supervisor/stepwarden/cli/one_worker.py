@@ -49,6 +49,7 @@ def _facts(worker: Any) -> dict[str, str]:
         "cause": worker.cause,
         "verdict": worker.sentence,
         "mode": OBSERVED if worker.mode == "observe" else "",
+        "diagnosis": _diagnosis(worker),
         "incarnation": worker.incarnation,
         "pid": str(worker.pid or ""),
         "uptime": duration(worker.uptime_seconds) if worker.pid else "",
@@ -73,6 +74,11 @@ def _facts(worker: Any) -> dict[str, str]:
         "agent": "silent: its page moves, but no beat arrives" if worker.agent_silent else "",
         "cannot be ended": " ".join(str(pid) for pid in worker.leftover_pids),
     }
+
+
+def _diagnosis(worker: Any) -> str:
+    """`stopped: process 4711 of rank 0 is stopped ...`; "" where there is none."""
+    return f"{worker.diagnosis}: {worker.grounds}" if worker.diagnosis else ""
 
 
 def output_lines(worker: Any) -> list[str]:

@@ -136,6 +136,9 @@ def overview(answer: Any, unwell: bool = False) -> list[str]:
             lines += wrapped(f"{plain(worker.name)}: {text} {plain(worker.restart_needed)}")
         if worker.sentence and worker.state not in WELL:
             lines += wrapped(f"{plain(worker.name)}: {plain(worker.sentence)}")
+        if _is_news(worker):
+            text = f"diagnosis {worker.diagnosis}: {worker.grounds}"
+            lines += wrapped(f"{plain(worker.name)}: {plain(text)}")
     return lines
 
 
@@ -146,6 +149,12 @@ def doubt_lines(answer: Any) -> list[str]:
         doubt = f"the daemon doubts itself ({answer.doubt_score} of {MOST_DOUBT},"
         doubt += f" {answer.doubt_reason}): retry windows are longer"
     return [answer.governor, doubt]
+
+
+def _is_news(worker: Any) -> bool:
+    """Whether its diagnosis says more than the verdict beside it; that it idles is none."""
+    told = f"diagnosis {worker.diagnosis}:" in worker.sentence or worker.grounds in worker.sentence
+    return worker.diagnosis not in ("", "idle") and not told
 
 
 def counts(workers: Any) -> str:

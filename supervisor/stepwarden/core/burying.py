@@ -8,6 +8,7 @@ from stepwarden.core import lifecycle, restarts, sentences
 from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Kind
 from stepwarden.core.evidence import ProcessId
+from stepwarden.core.finding import Diagnosis, Finding, data_of
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.restarts import Ledger
@@ -67,12 +68,15 @@ def _stuck(
         text = f"leftover pids {pids} are left alone, for its mode is observe"
     else:
         text = f"leftover pids {pids} do not end, not even by KILL"
+        finding = Finding(Diagnosis.UNKILLABLE, text)
+        outcome.state = replace(outcome.state, finding=finding)
     outcome.move(
         Trigger.UNKILLABLE,
         now,
         f"{text}; nothing is started beside them",
         cause=UNKILLABLE,
         leftovers=pids,
+        **data_of(outcome.state.finding),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from stepwarden_proto.page import STARTUP_PHASES
 
+from stepwarden.core.facts import RankFacts
 from stepwarden.core.progress_seen import ProgressSeen
 from stepwarden.core.usual import Usual
 
@@ -98,7 +99,9 @@ class RankEvidence:
     begin or end. `bye`: it said a clean end.
     `lost`: its process ended; with `bye` that is a clean end. `leases`: the newest few of its
     process, the oldest first; at most one is still held. `usual`: what was learned of its steps;
-    None: nothing yet, or nothing is learned.
+    None: nothing yet, or nothing is learned. `ticked_at`: when its beat thread last ticked on the
+    page; None where it never did. `facts`, `facts_before`: the two newest readings of what the
+    kernel says of it, taken only while it is late or about to be.
     """
 
     attached_at: float
@@ -119,6 +122,9 @@ class RankEvidence:
     bye: bool = False
     lost: bool = False
     usual: Usual | None = None
+    ticked_at: float | None = None
+    facts: RankFacts | None = None
+    facts_before: RankFacts | None = None
 
     @property
     def oldest(self) -> Step | None:
@@ -163,6 +169,9 @@ class WorkerEvidence:
     started yet (another worker, a gate, the platform), "" once it was; `shut`: why it will not be.
     `spawned_at`: when it was started, where that was later than its life began. `probe_ok`: the
     probe of its own port has passed. `progress`: what its own counters show; None: none is read.
+    `facts`, `facts_before`: as of a rank, of its main process. `oom_kills`: how many processes of
+    this host the kernel has killed in the last seconds because memory ran out; looked up only
+    where something of it has ended.
     """
 
     ranks: Mapping[str, RankEvidence] = field(default_factory=dict)
@@ -175,3 +184,6 @@ class WorkerEvidence:
     spawned_at: float | None = None
     probe_ok: bool = False
     progress: ProgressSeen | None = None
+    facts: RankFacts | None = None
+    facts_before: RankFacts | None = None
+    oom_kills: int = 0

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from stepwarden.core.deadline import elapsed
-from stepwarden.core.evidence import ProcessId
+
+if TYPE_CHECKING:  # evidence holds facts
+    from stepwarden.core.evidence import ProcessId
 
 ASLEEP = frozenset("SI")
 UNINTERRUPTIBLE = "D"

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from stepwarden.core.clocks import WORKER, Cause, RunningClock
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.evidence import Exit
+from stepwarden.core.finding import Finding
 from stepwarden.core.verdict import Activity, Judgement, Measurement, Ruling
 
 
@@ -112,9 +113,16 @@ def left_open(clock: RunningClock, left: float, now: float) -> str:
     )
 
 
-def suspected(clock: RunningClock, window: float, now: float) -> str:
-    """A deadline has just passed."""
-    return f"{late(clock, now)}; watching its CPU for {seconds(window)} before judging"
+def suspected(
+    clock: RunningClock, window: float, now: float, finding: Finding | None = None
+) -> str:
+    """A deadline has just passed, and why, as far as it is known by now."""
+    text = f"{late(clock, now)}; watching its CPU for {seconds(window)} before judging"
+    return text + _why(finding)
+
+
+def _why(finding: Finding | None) -> str:
+    return "" if finding is None else f"; {finding.text}"
 
 
 def measured(measurement: Measurement | None, busy_cpu: float) -> str:
@@ -138,13 +146,14 @@ def ruled(judgement: Judgement, busy_cpu: float, now: float) -> str:
     """The verdict at the end of a window; of a death the reason alone, not what is done then."""
     clock = judgement.suspicion.clock
     text = f"{late(clock, now)}; {measured(judgement.measurement, busy_cpu)}"
+    why = _why(judgement.suspicion.finding)
     if judgement.ruling is Ruling.DEAD:
         if judgement.capped:
             text += f"; hard cap {seconds(clock.hard_cap)} reached"
-        return text
+        return text + why
     # The sentence stays while time goes on: lengths from its beginning, and no countdown.
     cap = seconds(elapsed(clock.began, clock.cap_at))
-    return f"{text}; retry window {judgement.suspicion.windows}, hard cap at {cap}"
+    return f"{text}; retry window {judgement.suspicion.windows}, hard cap at {cap}{why}"
 
 
 def more_time(clock: RunningClock) -> str:

@@ -13,8 +13,11 @@ from stepwarden.core import sentences
 from stepwarden.core.awareness import Awareness
 from stepwarden.core.clocks import WORKER, Cause, RunningClock
 from stepwarden.core.deadline import elapsed
+from stepwarden.core.diagnosing import diagnosed, sample_of, suspected
+from stepwarden.core.diagnosis import most_telling
 from stepwarden.core.event import Kind
-from stepwarden.core.evidence import CpuSample, WorkerEvidence
+from stepwarden.core.evidence import WorkerEvidence
+from stepwarden.core.finding import data_of
 from stepwarden.core.governor import Leave, Refusal, always
 from stepwarden.core.lifecycle import Trigger, step
 from stepwarden.core.policy import WorkerPolicy
@@ -45,6 +48,9 @@ def weigh(
         _open_new(outcome, policy, evidence, passed, starts, now)
         if not outcome.state.suspicions:
             _recover(outcome, now)
+        finding = most_telling(suspicion.finding for suspicion in outcome.state.suspicions)
+        if finding != outcome.state.finding:
+            outcome.state = replace(outcome.state, finding=finding)
 
 
 def _late_starts(
@@ -70,13 +76,6 @@ def _recover(outcome: Outcome, now: float) -> None:
     else:
         text = "nothing is late any more; it is not ready yet"
         outcome.move(Trigger.CLEARED_UNREADY, now, text)
-
-
-def _sample(evidence: WorkerEvidence, subject: str) -> CpuSample | None:
-    if subject == WORKER:
-        return evidence.tree
-    rank = evidence.ranks.get(subject)
-    return rank.cpu if rank is not None else None
 
 
 def _clear(
@@ -116,6 +115,7 @@ def _note_false_alarm(
         windows=suspicion.windows,
         rule=clock.rule,
         **({"would_be_dead": 1} if suspicion.would_be_dead else {}),
+        **data_of(suspicion.finding),
     )
 
 
@@ -144,15 +144,7 @@ def _judge_open(
     leave: Leave,
 ) -> bool:
     judgements = [
-        judge(
-            suspicion,
-            _sample(evidence, suspicion.clock.subject),
-            now,
-            window=policy.window,
-            busy_cpu=policy.busy_cpu,
-            lost=awareness.lost(suspicion.opened_at, now),
-            longer=awareness.longer(policy.window),
-        )
+        _judged(suspicion, policy, evidence, awareness, now)
         for suspicion in outcome.state.suspicions
     ]
     dead = [judgement for judgement in judgements if judgement.ruling is Ruling.DEAD]
@@ -182,10 +174,30 @@ def _spared(
     now: float,
 ) -> Suspicion:
     clock = judgement.suspicion.clock
-    sample, numbers = _sample(evidence, clock.subject), _numbers(clock, now)
+    sample = sample_of(evidence, clock.subject)
+    numbers = _numbers(clock, now) | data_of(judgement.suspicion.finding)
     if refusal is None:
         return observed(outcome, policy, judgement, sample, now, numbers)
     return held_up(outcome, policy, judgement, sample, refusal, now, numbers)
+
+
+def _judged(
+    suspicion: Suspicion,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    awareness: Awareness,
+    now: float,
+) -> Judgement:
+    judgement = judge(
+        suspicion,
+        sample_of(evidence, suspicion.clock.subject),
+        now,
+        window=policy.window,
+        busy_cpu=policy.busy_cpu,
+        lost=awareness.lost(suspicion.opened_at, now),
+        longer=awareness.longer(policy.window),
+    )
+    return diagnosed(judgement, suspicion, policy, evidence, awareness, now)
 
 
 def well_until(state: WorkerState, evidence: WorkerEvidence, now: float) -> float:
@@ -209,6 +221,7 @@ def _condemn(
     clock = judgement.suspicion.clock
     text = sentences.ruled(judgement, policy.busy_cpu, now)
     percent = judgement.measurement.percent if judgement.measurement else None
+    outcome.state = replace(outcome.state, finding=judgement.suspicion.finding)
     die(
         outcome,
         Trigger.CONDEMNED,
@@ -224,6 +237,7 @@ def _condemn(
         windows=judgement.suspicion.windows,
         longer=judgement.longer,
         **_numbers(clock, now),
+        **data_of(judgement.suspicion.finding),
     )
 
 
@@ -243,6 +257,7 @@ def _grant(outcome: Outcome, policy: WorkerPolicy, judgement: Judgement, now: fl
         windows=judgement.suspicion.windows,
         longer=judgement.longer,
         **_numbers(clock, now),
+        **data_of(judgement.suspicion.finding),
     )
 
 
@@ -258,12 +273,14 @@ def _open_new(
     for key, clock in passed.items():
         if key in known:
             continue
-        sample = _sample(evidence, clock.subject)
+        sample = sample_of(evidence, clock.subject)
         had = starts.get(clock.began) if clock.cause is Cause.STARTUP else None
         opened = open_suspicion(clock, policy.window, sample, now, had)
+        opened = suspected(opened, policy, evidence, now)
         outcome.state = replace(outcome.state, suspicions=(*outcome.state.suspicions, opened))
-        text = sentences.suspected(clock, elapsed(now, opened.window_ends), now)
-        numbers = _numbers(clock, now)
+        window = elapsed(now, opened.window_ends)
+        text = sentences.suspected(clock, window, now, opened.finding)
+        numbers = _numbers(clock, now) | data_of(opened.finding)
         if not outcome.move(
             Trigger.DEADLINE_PASSED, now, text, clock.cause, clock.subject, **numbers
         ):

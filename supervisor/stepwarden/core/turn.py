@@ -16,10 +16,13 @@ from stepwarden.core.clocks import (
     live_ranks,
 )
 from stepwarden.core.deadline import Deadline, earliest, elapsed
+from stepwarden.core.ended import end_of_main, end_of_rank
 from stepwarden.core.event import Kind
 from stepwarden.core.evidence import Exit, RankEvidence, WorkerEvidence
+from stepwarden.core.finding import Diagnosis, Finding
 from stepwarden.core.former import clocks_with, still_needed
 from stepwarden.core.governor import Leave, always
+from stepwarden.core.grounds import silent_channel
 from stepwarden.core.left_open import warn_left_open
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
@@ -137,34 +140,65 @@ def _gone(outcome: Outcome, policy: WorkerPolicy, evidence: WorkerEvidence, now:
     if evidence.spawn_error is not None:
         text = f"could not be started: {evidence.spawn_error}"
         outcome.state = replace(outcome.state, last_exit=text)
-        die(outcome, Trigger.GONE, policy, now, text, Cause.SPAWN, well_until=now, then="")
+        found = _found(outcome, Diagnosis.EXITED, text)
+        die(outcome, Trigger.GONE, policy, now, text, Cause.SPAWN, well_until=now, then="", **found)
         return True
     if evidence.exit is not None:
-        _main_ended(outcome, policy, evidence.exit, well, now)
+        _main_ended(outcome, policy, evidence, evidence.exit, well, now)
         return True
     for name, rank in evidence.ranks.items():
         if rank.lost and not rank.bye:
             if policy.observe:
                 rank_missed(outcome, name, _how_rank_ended(name, rank))
                 continue
-            _rank_ended(outcome, policy, name, rank, well, now)
+            _rank_ended(outcome, policy, evidence, name, well, now)
             return True
     return False
 
 
 def _main_ended(
-    outcome: Outcome, policy: WorkerPolicy, exit_: Exit, well: float, now: float
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    exit_: Exit,
+    well: float,
+    now: float,
 ) -> None:
     how = sentences.describe_exit(exit_)
     outcome.state = replace(outcome.state, last_exit=how, clean_exit=exit_.code == 0)
     text = f"its main process {sentences.ended(exit_)}"
     then = LEFT_ALONE if policy.observe else "ending what is left of its tree"
-    die(outcome, Trigger.GONE, policy, now, text, Cause.EXIT, well_until=well, then=then, exit=how)
+    found = _found(outcome, *end_of_main(exit_, text, evidence.oom_kills))
+    die(
+        outcome,
+        Trigger.GONE,
+        policy,
+        now,
+        text,
+        Cause.EXIT,
+        well_until=well,
+        then=then,
+        exit=how,
+        **found,
+    )
+
+
+def _found(outcome: Outcome, diagnosis: Diagnosis, sentence: str, rank: str = "") -> dict[str, str]:
+    """Note why it has ended; what the event carries of it."""
+    finding = Finding(diagnosis, sentence, rank)
+    outcome.state = replace(outcome.state, finding=finding)
+    return finding.data
 
 
 def _rank_ended(
-    outcome: Outcome, policy: WorkerPolicy, name: str, rank: RankEvidence, well: float, now: float
+    outcome: Outcome,
+    policy: WorkerPolicy,
+    evidence: WorkerEvidence,
+    name: str,
+    well: float,
+    now: float,
 ) -> None:
+    rank = evidence.ranks[name]
     pid = rank.process.pid if rank.process else None
     text = _how_rank_ended(name, rank)
     then = "ending the whole tree"
@@ -179,6 +213,7 @@ def _rank_ended(
         well_until=well,
         then=then,
         pid=pid,
+        **_found(outcome, *end_of_rank(text, evidence.oom_kills), name),
     )
 
 
@@ -229,7 +264,8 @@ def _note_silence(
             age = sentences.seconds(elapsed(heard, now))
             who = sentences.rank_name(name)
             text = f"no beat of {who} for {age}, but its page moves: its channel is at fault"
-            outcome.note(Kind.AGENT_SILENT, text, rank=name)
+            found = Finding(Diagnosis.AGENT_SILENT, silent_channel(name, rank, now), name)
+            outcome.note(Kind.AGENT_SILENT, text, rank=name, **found.data)
         elif not silent and name in outcome.state.silent and elapsed(heard, now) < allowed:
             outcome.state = replace(outcome.state, silent=outcome.state.silent - {name})
             who = sentences.rank_name(name)

@@ -15,6 +15,8 @@ from enum import StrEnum
 from stepwarden.core.clocks import Cause, RunningClock
 from stepwarden.core.deadline import Deadline, elapsed
 from stepwarden.core.evidence import CpuSample
+from stepwarden.core.facts import RankFacts
+from stepwarden.core.finding import Finding
 
 NOT_RUNNING_STATES = frozenset({"T", "Z", "X"})
 """Process states that cannot compute: stopped, zombie, dead. Not "t": a profiler that looks at a
@@ -105,6 +107,8 @@ class Suspicion:
     `opened_at`, `window_ends`: the present retry window. `whole_until`: no verdict before it,
     whatever the hard cap says, so that a worker that was HEALTHY gets its first window whole.
     `would_be_dead`: it has been condemned and is only observed.
+    `facts`: what the kernel said of it when its window began. `finding`: why it is late, as far as
+    is known; it explains, and no ruling rests on it.
     """
 
     clock: RunningClock
@@ -114,6 +118,8 @@ class Suspicion:
     whole_until: float
     windows: int = 1  # retry windows granted so far, this one included
     would_be_dead: bool = False
+    facts: RankFacts | None = None
+    finding: Finding | None = None
 
     @property
     def key(self) -> tuple[str, Cause, int]:

@@ -15,6 +15,7 @@ from stepwarden.core.action import Action, EndTree, Spawn
 from stepwarden.core.deadline import Deadline, elapsed
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId
+from stepwarden.core.finding import Finding
 from stepwarden.core.former import Formers
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
@@ -34,7 +35,8 @@ class WorkerState:
     in the lives after; "" where it has not. `wish`: the operator's last word, "up" or "down"; ""
     where none was said, and the configuration decides. `give_up`: why its group has given up.
     `held`: why its present life has not begun yet. `former`: policies under which something began
-    that still runs. `shadows`: what a rule that only watches holds against it.
+    that still runs. `shadows`: what a rule that only watches holds against it. `finding`: why it is
+    late, or why its last life of this daemon ended.
     """
 
     name: str
@@ -64,6 +66,7 @@ class WorkerState:
     deaths: int = 0
     false_alarms: int = 0
     shadows: tuple[Shadow, ...] = ()
+    finding: Finding | None = None
 
     @property
     def life(self) -> str:
@@ -159,6 +162,7 @@ def begin_life(outcome: Outcome, trigger: Trigger, now: float, sentence: str) ->
         clean_exit=False,
         leftovers=frozenset(),
         shadows=(),
+        finding=None,
     )
     if outcome.move(trigger, now, sentence):
         outcome.actions.append(Spawn(outcome.state.incarnation))

@@ -225,6 +225,7 @@ class Machine:
             self.learning.look,
             self.governing,
             SelfDoubt(host_pressure),
+            self.tasks.start,
         )
         self.applier = Applier(
             Parts(

@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from stepwarden.clock import Clock
-from stepwarden.core.clocks import Cause, RunningClock
+from stepwarden.core.clocks import Cause, RunningClock, live_ranks
 from stepwarden.core.commands import command
 from stepwarden.core.deadline import elapsed
+from stepwarden.core.diagnosis import standing
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import RankEvidence
+from stepwarden.core.finding import Finding
 from stepwarden.core.lifecycle import ENDING, LIVE, State
 from stepwarden.core.sentences import seconds
 from stepwarden.daemon import gather
@@ -164,6 +166,7 @@ class Backend:
 def _view(unit: Unit, groups: Groups, now: float) -> WorkerView:
     state, life = unit.state, unit.life
     live = state.lifecycle in LIVE
+    finding = finding_of(unit, now)
     used = groups.used(state.name, now)
     startup = [c.deadline.remaining(now) for c in unit.clocks if c.cause is Cause.STARTUP]
     return WorkerView(
@@ -199,7 +202,20 @@ def _view(unit: Unit, groups: Groups, now: float) -> WorkerView:
         removed=unit.removed,
         mode="observe" if unit.policy.observe else "enforce",
         would_be_dead=any(suspicion.would_be_dead for suspicion in state.suspicions),
+        diagnosis=finding.diagnosis.value if finding else "",
+        grounds=finding.sentence if finding else "",
+        diagnosed_rank=finding.rank if finding else "",
     )
+
+
+def finding_of(unit: Unit, now: float) -> Finding | None:
+    """Why it is late or ended; of one that is well: silent, idle, or None."""
+    state, life = unit.state, unit.life
+    if state.lifecycle in (State.STOPPED, State.STOPPING):
+        return None
+    if state.finding is not None or state.lifecycle is not State.HEALTHY or life is None:
+        return state.finding
+    return standing(live_ranks(gather.evidence_of(life)), state.silent, now)
 
 
 def _output_of(unit: Unit) -> Path | None:

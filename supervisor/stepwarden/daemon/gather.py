@@ -12,7 +12,7 @@ from stepwarden.core.heartbeat import BeatFacts, RankBeats, accept
 from stepwarden.core.sentences import rank_name
 from stepwarden.daemon import attached
 from stepwarden.daemon.leases import NotedLease, leases_of, note, note_name
-from stepwarden.daemon.life import Life, RankMemory
+from stepwarden.daemon.life import NO_FACTS, Life, RankMemory
 from stepwarden.edge.page_reader import PageView
 from stepwarden.edge.process_probe import alive, cpu_sample, identify
 from stepwarden.edge.process_table import ProcessTable
@@ -83,6 +83,7 @@ def _told(life: Life, kind: Kind, sentence: str, rank: str, pid: int | None) -> 
 def _new_session(memory: RankMemory, now: float) -> None:
     memory.attached_at = now
     memory.process = None
+    memory.facts = NO_FACTS
     memory.leases = ()
     memory.lost = False
     memory.announced = False
@@ -249,7 +250,15 @@ def evidence_of(life: Life) -> WorkerEvidence:
         spawned_at=life.began_at,
         probe_ok=life.probe_ok,
         progress=life.progress,
+        facts_before=life.tree_facts[0],
+        facts=life.tree_facts[1],
     )
+
+
+def has_ended(evidence: WorkerEvidence) -> bool:
+    """Whether its main process, or a rank that said no bye, is gone."""
+    lost = any(rank.lost and not rank.bye for rank in evidence.ranks.values())
+    return lost or evidence.exit is not None
 
 
 def ended_steps(page: PageView) -> int:
@@ -269,6 +278,8 @@ def _rank(memory: RankMemory) -> RankEvidence:
         stepped_at=memory.stepped_at,
         cpu=memory.cpu,
         lost=memory.lost,
+        facts_before=memory.facts[0],
+        facts=memory.facts[1],
         leases=leases_of(memory.leases),
     )
 
@@ -283,10 +294,13 @@ def _by_page(memory: RankMemory, page: PageView) -> RankEvidence:
         stepped_at=memory.stepped_at,
         cpu=memory.cpu,
         lost=memory.lost,
+        facts_before=memory.facts[0],
+        facts=memory.facts[1],
         leases=leases_of(memory.leases),
         phase=page.phase,
         phase_since=page.phase_since,
         page_readable=True,
+        ticked_at=page.tick_at if page.tick else None,
         steps=() if memory.left else page.steps,
         steps_begun=page.steps_begun,
         # A page that is nonsense may show more open steps than it ever began.
@@ -307,6 +321,8 @@ def _by_beats(memory: RankMemory, beats: RankBeats) -> RankEvidence:
         stepped_at=memory.stepped_at,
         cpu=memory.cpu,
         lost=memory.lost,
+        facts_before=memory.facts[0],
+        facts=memory.facts[1],
         leases=leases_of(memory.leases),
         phase=beats.phase,
         phase_since=beats.phase_since,

@@ -10,14 +10,19 @@ from typing import Protocol
 
 from stepwarden.config import WorkerConfig
 from stepwarden.core.evidence import CpuSample, Exit, ProcessId
+from stepwarden.core.facts import RankFacts
 from stepwarden.core.heartbeat import RankBeats
 from stepwarden.core.progress_seen import ProgressSeen
 from stepwarden.core.usual import Usual
 from stepwarden.daemon.leases import Noted
 from stepwarden.daemon.lesson import Lesson
 from stepwarden.daemon.step_reader import StepReader
+from stepwarden.edge.aside import Aside
 from stepwarden.edge.family import Family
 from stepwarden.edge.page_reader import PageReader, PageView
+
+TwoFacts = tuple[RankFacts | None, RankFacts | None]
+NO_FACTS: TwoFacts = (None, None)
 
 
 class Watcher(Protocol):
@@ -31,11 +36,21 @@ class Watcher(Protocol):
 
 
 @dataclass(slots=True)
+class Reading:
+    """How the kernel's facts of one life are read. `asked`: when the last reading began."""
+
+    aside: Aside | None = None
+    asked: float | None = None
+    under_way: bool = False
+
+
+@dataclass(slots=True)
 class RankMemory:
     """What has to be remembered of one rank between two turns. Instants in monotonic seconds.
 
     `left`: its page seems to be left by a process that ended: what is open on it proves nothing.
     `usual`: what was learned of its steps; `lesson`: how that goes on; `reader`: tells of them.
+    `facts`: the two newest readings of what the kernel says of it, the older one first.
     """
 
     attached_at: float
@@ -52,6 +67,7 @@ class RankMemory:
     announced: bool = False
     parted: bool = False
     left: bool = False
+    facts: TwoFacts = NO_FACTS
     usual: Usual | None = None
     reader: StepReader = field(default_factory=StepReader)
     lesson: Lesson | None = None
@@ -93,6 +109,8 @@ class Life:
     ranks: dict[str, RankMemory] = field(default_factory=dict)
     watched: set[ProcessId] = field(default_factory=set)
     tree_cpu: CpuSample | None = None
+    tree_facts: TwoFacts = NO_FACTS
+    reading: Reading = field(default_factory=Reading)
     observed_at: float | None = None
     runner: str = ""
     unit: str = ""

@@ -12,6 +12,7 @@ from stepwarden.core import turn as core
 from stepwarden.core.awareness import Awareness
 from stepwarden.core.deadline import Deadline, earliest, elapsed
 from stepwarden.core.event import Event, Kind
+from stepwarden.core.finding import Diagnosis, Finding
 from stepwarden.core.governor import always
 from stepwarden.core.lifecycle import LIVE, State
 from stepwarden.core.sentences import seconds
@@ -19,11 +20,13 @@ from stepwarden.core.shadows import shadow_subjects
 from stepwarden.core.worker import Outcome
 from stepwarden.daemon import gather
 from stepwarden.daemon.act import Actor
+from stepwarden.daemon.fact_finding import FactFinder, StartTask
 from stepwarden.daemon.governing import Governing
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.self_doubt import SelfDoubt
 from stepwarden.daemon.unit import Unit
+from stepwarden.edge.oom_count import OomCount
 from stepwarden.edge.process_table import ProcessTable
 from stepwarden.edge.snapshots import Snapshots
 from stepwarden.waiting import wait
@@ -56,7 +59,8 @@ MIN_REST_SECONDS = 0.01
 class VerdictLoop:
     """Runs every worker's turn. `poke()` makes it look at once.
 
-    `followers` are told of each outcome once it is taken over.
+    `followers` are told of each outcome once it is taken over. `start_task`: runs what reads the
+    kernel's facts of late ranks; None: they are not read.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class VerdictLoop:
         learn: Learn | None = None,
         governing: Governing | None = None,
         self_doubt: SelfDoubt | None = None,
+        start_task: StartTask | None = None,
     ) -> None:
         self._units = units
         self._followers = followers
@@ -88,6 +93,8 @@ class VerdictLoop:
         self._awareness = Awareness()
         self._expected = clock.monotonic()
         self._full_at = Deadline(self._expected)
+        self._oom = OomCount()
+        self._facts = None if start_task is None else FactFinder(start_task, self.poke, clock)
 
     def poke(self, unit: Unit | None = None) -> None:
         """Something happened (an exit, an attach, a command): look at this worker now."""
@@ -150,7 +157,11 @@ class VerdictLoop:
         )
         lost = elapsed(self._expected, now)
         text = f"our own loop stood still for {seconds(lost)}; no clock counts that time"
-        self._reporter.events([Event(Kind.SUPERVISOR_PAUSED, text, data={"seconds": lost})], now)
+        data: dict[str, float | str] = {
+            "seconds": lost,
+            **Finding(Diagnosis.SUPERVISOR_PAUSED, text).data,
+        }
+        self._reporter.events([Event(Kind.SUPERVISOR_PAUSED, text, data=data)], now)
 
     def _oldest_begin(self, now: float) -> float:
         """Where the oldest clock that runs began; budgets may be days long. No older pause counts.
@@ -170,6 +181,7 @@ class VerdictLoop:
         """Look at all that are due. Returns the instant of the last slice."""
         full = self._full_at.passed(now)
         if full:
+            self._oom.look(now)
             self._full_at = Deadline.after(now, core.HEARTBEAT_SECONDS)
             self._look_around(now)
         due = [u for u in self._units.values() if full or u.dirty or u.wake.passed(now)]
@@ -227,12 +239,16 @@ class VerdictLoop:
             table = table or self._scan(now)
             gather.sample(life, late, table, now)
             evidence = gather.evidence_of(life)
+        if gather.has_ended(evidence):
+            evidence = replace(evidence, oom_kills=self._oom.recent(now))
         leave = always if self._governing is None else self._governing.leave_of(unit)
         outcome = core.advance(
             unit.state, unit.policy, evidence, self._awareness, now, leave, clocks
         )
         unit.clocks = clocks
         self.apply(unit, outcome, now)
+        if self._facts is not None:
+            self._facts.look(unit, table, now)
         return table
 
     def _scan(self, now: float) -> ProcessTable | None:

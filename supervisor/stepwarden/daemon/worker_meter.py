@@ -53,6 +53,7 @@ class WorkerMeter:
         self._transitions = Counts()
         self._false_alarms = Counts([self._with(cause=cause) for cause in table.SUSPECTED])
         self._shadow_deaths = Counts([self._with(rule=OBSERVE_RULE)])
+        self._diagnoses = Counts()
         self._alarm_lengths = Histograms(table.LONG_SECONDS, [self._labels])
         self._durations = Histograms(table.LONG_SECONDS)
         self._intervals = Histograms(table.INTERVAL_SECONDS)
@@ -63,6 +64,7 @@ class WorkerMeter:
             self._transitions,
             self._false_alarms,
             self._shadow_deaths,
+            self._diagnoses,
             self._alarm_lengths,
             self._durations,
             self._intervals,
@@ -74,6 +76,7 @@ class WorkerMeter:
 
     def event(self, event: Event) -> None:
         """Count one event of this worker."""
+        self._diagnosed(event)
         if event.kind is Kind.TRANSITION:
             way = {"from": event.from_state, "to": event.to_state, "cause": str(event.cause)}
             self._transitions.add(self._with(**way))
@@ -103,7 +106,13 @@ class WorkerMeter:
             suspicions=suspicions,
             tallies=tuple([tally.freeze() for tally in self._tallies]),
             ranks=self._rank_figures(unit, now),
+            diagnosis=unit.state.finding.diagnosis.value if unit.state.finding else "",
         )
+
+    def _diagnosed(self, event: Event) -> None:
+        diagnosis, verdict = event.data.get("diagnosis"), _verdict(event)
+        if isinstance(diagnosis, str) and verdict:
+            self._diagnoses.add(self._with(verdict=verdict, diagnosis=diagnosis))
 
     def _with(self, **labels: str) -> str:
         return f"{self._labels},{labelled(**labels)}"
@@ -156,6 +165,15 @@ class WorkerMeter:
             )
             for name, meter in self._ranks.items()
         )
+
+
+def _verdict(event: Event) -> str:
+    """Which kind of verdict an event is; "" for none."""
+    if event.kind is Kind.TRANSITION:
+        return {"DEAD": "death", "UNHEALTHY": "alarm"}.get(event.to_state, "")
+    return {Kind.SUSPICION: "alarm", Kind.RETRY: "retry", Kind.FALSE_ALARM: "false_alarm"}.get(
+        event.kind, ""
+    )
 
 
 def _gauges(unit: Unit, restarts_used: int, now: float) -> Values:

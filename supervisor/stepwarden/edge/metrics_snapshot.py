@@ -21,7 +21,10 @@ class RankFigures:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFigures:
-    """One worker. `gauges`, `suspicions`, `tallies` as WORKER_GAUGES, SUSPECTED, WORKER_TALLIES."""
+    """One worker. `gauges`, `suspicions`, `tallies` as WORKER_GAUGES, SUSPECTED, WORKER_TALLIES.
+
+    `diagnosis`: the one that holds now, "" for none.
+    """
 
     labels: str
     state: str
@@ -29,6 +32,7 @@ class WorkerFigures:
     suspicions: tuple[int, ...]
     tallies: tuple[Frozen, ...]
     ranks: tuple[RankFigures, ...]
+    diagnosis: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,13 @@ WORKER_STATE = _worker("worker_state", GAUGE, "1 for the state that it is in, el
 WORKER_SUSPICIONS = _worker(
     "worker_suspicions", GAUGE, "Deadlines that have passed and are being looked into.", "cause"
 )
+WORKER_DIAGNOSIS = _worker(
+    "worker_diagnosis",
+    GAUGE,
+    "1 for the diagnosis of what is late, or of how its last life ended; no line where there is"
+    " none. docs/states.md lists them.",
+    "diagnosis",
+)
 WORKER_GAUGES = (
     _worker("worker_state_age_seconds", GAUGE, "Time since it came into its state."),
     _worker(
@@ -215,6 +222,13 @@ WORKER_TALLIES = (
         "rule",
     ),
     _worker(
+        "worker_diagnoses_total",
+        COUNTER,
+        "Verdicts (alarm, retry, false_alarm, death) by diagnosis.",
+        "verdict",
+        "diagnosis",
+    ),
+    _worker(
         "worker_false_alarm_duration_seconds",
         HISTOGRAM,
         "How long what was taken for late took in the end; for a step, the step from its begin.",
@@ -272,6 +286,7 @@ METRICS = (
     *SUPERVISOR_METRICS,
     WORKER_STATE,
     WORKER_SUSPICIONS,
+    WORKER_DIAGNOSIS,
     *WORKER_GAUGES,
     *WORKER_TALLIES,
     *RANK_METRICS,

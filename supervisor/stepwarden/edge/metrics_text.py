@@ -13,6 +13,7 @@ from stepwarden.edge.metrics_table import (
     RANK_METRICS,
     STATES,
     SUSPECTED,
+    WORKER_DIAGNOSIS,
     WORKER_GAUGES,
     WORKER_STATE,
     WORKER_SUSPICIONS,
@@ -33,6 +34,8 @@ def _pieces(workers: tuple[WorkerFigures, ...]) -> Iterator[str]:
     yield from (_state_lines(worker) for worker in workers)
     yield head(WORKER_SUSPICIONS)
     yield from (_suspicion_lines(worker) for worker in workers)
+    yield head(WORKER_DIAGNOSIS)
+    yield from (_diagnosis_line(worker) for worker in workers)
     yield from _families(WORKER_GAUGES, [(each.labels, each.gauges) for each in workers])
     for position, metric in enumerate(WORKER_TALLIES):
         yield head(metric)
@@ -59,6 +62,12 @@ def _families(metrics: Iterable[Metric], rows: list[tuple[str, Values]]) -> Iter
 def _state_lines(worker: WorkerFigures) -> str:
     before = f"{WORKER_STATE.name}{{{worker.labels},state="
     return "".join([f'{before}"{state}"}} {int(state == worker.state)}\n' for state in STATES])
+
+
+def _diagnosis_line(worker: WorkerFigures) -> str:
+    if not worker.diagnosis:
+        return ""
+    return f'{WORKER_DIAGNOSIS.name}{{{worker.labels},diagnosis="{worker.diagnosis}"}} 1\n'
 
 
 def _suspicion_lines(worker: WorkerFigures) -> str:

@@ -65,6 +65,7 @@ class WorkerView:
     its ready probe, until it is ready. `output_directory`: where captured output lies.
     `restart_needed`: what its process does not have as the file says. `removed`: the file does not
     name it any more. `mode` enforce or observe; `would_be_dead`: only observing spares it now.
+    `diagnosis`, `grounds`, `diagnosed_rank`: why it is late, ended or idle; "".
     """
 
     name: str
@@ -99,6 +100,9 @@ class WorkerView:
     removed: bool = False
     mode: str = "enforce"
     would_be_dead: bool = False
+    diagnosis: str = ""
+    grounds: str = ""
+    diagnosed_rank: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +240,9 @@ def worker_message(
         removed=view.removed,
         mode=view.mode,
         would_be_dead=view.would_be_dead,
+        diagnosis=view.diagnosis,
+        grounds=_cut(view.grounds) if trimmed else view.grounds,
+        diagnosed_rank=view.diagnosed_rank,
     )
 
 
