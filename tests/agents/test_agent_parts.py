@@ -109,7 +109,10 @@ def test_a_lease_without_a_length_extends_nothing(seconds: float) -> None:
 
 def test_an_endless_lease_fits_its_word() -> None:
     lease = Lease("x", float("inf"), lambda _: None)
-    Header(private_page("idle").words).set_lease(lease.begin_ns, lease.end_ns - lease.begin_ns)
+    words = private_page("idle").words
+    Header(words).set_lease(lease.begin_ns, lease.end_ns - lease.begin_ns)
+    assert words[page.W_LEASE_BEGIN_NS] == lease.begin_ns
+    assert words[page.W_LEASE_NS] > 0
 
 
 def test_texts_are_cut_at_a_character() -> None:

@@ -32,7 +32,6 @@ workers:
   b: {command: [x], backend: cpu}
 """
 A = (("worker", "a"),)
-Labels = tuple[tuple[str, str], ...]
 
 
 class Stage:
