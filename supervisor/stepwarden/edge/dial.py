@@ -7,6 +7,7 @@ import ipaddress
 import os
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 
 from stepwarden.clock import Clock
@@ -65,9 +66,11 @@ class Dialer:
             address, port, limit=LINE_BYTES, ssl=tls, server_hostname=name
         )
         try:
-            return Connection(*await wait(opening, deadline, self._clock, unclaimed=_drop))
+            made = Connection(*await wait(opening, deadline, self._clock, unclaimed=_drop))
         except TimeoutError:
             raise TimeoutError("no connection in time") from None
+        _leave_port_free(made)
+        return made
 
     async def _look_up(self, host: str, port: int, deadline: Deadline) -> list[str]:
         def ask() -> list[str]:
@@ -80,6 +83,18 @@ class Dialer:
             raise TimeoutError(f"the name {host!r} was not resolved in time") from None
         except UnicodeError:  # a label that is too long or empty
             raise OSError(f"{host!r} is no name of a host") from None
+
+
+def _leave_port_free(made: Connection) -> None:
+    """Our port of it stays taken for a minute after the end, and may be one that we listen on.
+
+    Ten probes a second leave hundreds of such ports: without this a daemon, or a worker, that
+    starts again is now and then told that its address is in use.
+    """
+    ours = made.writer.get_extra_info("socket")
+    if ours is not None:
+        with suppress(OSError):  # the connection is lost already
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
 def _drop(halves: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
