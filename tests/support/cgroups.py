@@ -14,6 +14,7 @@ from stepwarden.edge.cgroup import Cgroup, own_cgroup
 from support.waiting import wait_for
 
 FREEZERS = (Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup/cpu,freezer"))
+CPU = Path("/sys/fs/cgroup/cpu")
 MEMORY = Path("/sys/fs/cgroup/memory")
 PATIENCE = 10.0
 
@@ -88,3 +89,22 @@ def wait_for_text(path: Path, text: str) -> None:
 def remove(group: Cgroup) -> None:
     """Remove a group once its processes are gone."""
     wait_for(group.remove, PATIENCE, f"{group} is empty")
+
+
+@contextmanager
+def quota(pid: int, share: float) -> Iterator[None]:
+    """Within the block this process gets `share` of one CPU: a quota of version 1."""
+    if not os.access(CPU / "cgroup.procs", os.W_OK):
+        pytest.skip("no cpu controller of cgroup version 1 to write to")
+    group = CPU / f"test-{uuid.uuid4().hex}"
+    group.mkdir()
+    try:
+        (group / "cpu.cfs_period_us").write_text("100000")
+        (group / "cpu.cfs_quota_us").write_text(str(int(share * 100_000)))
+        (group / "cgroup.procs").write_text(str(pid))
+        yield
+    finally:
+        for line in (group / "cgroup.procs").read_text().split():
+            with suppress(OSError):
+                (CPU / "cgroup.procs").write_text(line)
+        remove(Cgroup(group))

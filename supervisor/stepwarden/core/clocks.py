@@ -1,16 +1,17 @@
 """Which clocks run for a worker now, and when each of them ends.
 
 A clock belongs to a subject (a rank, or the worker as a whole) and a cause. It starts at a real
-beginning (step begin, spawn, last sign of life), never at a message or an enqueue. Two things
-push its end out, each by a stated amount: pauses of our own loop, and the leases of its rank, all
-of them together up to the cap.
+beginning (step begin, spawn, last sign of life), never at a message or an enqueue. Three things
+push its end out, each by a stated amount: pauses of our own loop, the leases of its rank, all of
+them together up to the cap, and time that the worker could not use (its quota was spent, its host
+stalled), one budget of it at most. The last pushes no hard cap.
 
     startup    from spawn (or a rank's attach) until it is past loading and warm-up
     step       from the begin of the oldest open step of a rank that has come up
     heartbeat  from the last beat or move of the page; an open step on a readable page stands in
                for beats, because an interpreter lock held through a long step silences them and
                the step has its own deadline
-    lease      from its begin, for a lease that is still held
+    lease      from its begin, for a lease that is still held, while a rank starts too
     scheduler  requests wait in the engine core and no step begins on any rank
     progress   the worker's own counter stands still while its gauge says that work is there
     drain      from the instant a rank says that it is draining; meanwhile the deadlines of its
@@ -63,7 +64,8 @@ class RunningClock:
 
     `later_ended`: how many later steps of its rank have ended while `step` is open. `idle_at`: no
     rank that does not work is dead before; None: the end of its window says when. `rule`: whose
-    limits these are.
+    limits these are. `starved`: seconds by which the deadline, and never the hard cap, is pushed
+    out because the worker could not use them.
     """
 
     subject: str
@@ -78,6 +80,7 @@ class RunningClock:
     later_ended: int = 0
     idle_at: float | None = None
     rule: str = BY_YAML
+    starved: float = 0.0
 
     @property
     def key(self) -> tuple[str, Cause, int]:
@@ -109,7 +112,23 @@ class Scene:
 
 def running_clocks(scene: Scene) -> tuple[RunningClock, ...]:
     """Every clock that runs for this worker at `scene.now`."""
-    return tuple(_all_clocks(scene))
+    clocks = tuple(_all_clocks(scene))
+    if not scene.evidence.starved.marks:
+        return clocks
+    return tuple(_with_starved(scene, clock) for clock in clocks)
+
+
+def _with_starved(scene: Scene, clock: RunningClock) -> RunningClock:
+    """Time that the worker could not use shifts a deadline, by one budget of it at most."""
+    lost = min(clock.budget, scene.evidence.starved.lost(clock.began, scene.now))
+    if lost <= 0.0 or clock.deadline.at is None:
+        return clock
+    return replace(
+        clock,
+        deadline=Deadline(clock.deadline.at + lost),
+        starved=lost,
+        idle_at=None if clock.idle_at is None else clock.idle_at + lost,
+    )
 
 
 def live_ranks(evidence: WorkerEvidence) -> dict[str, RankEvidence]:
@@ -129,6 +148,8 @@ def _all_clocks(scene: Scene) -> Iterator[RunningClock]:
             yield from _rank_clocks(scene, name, rank, silence)
         elif scene.ready:
             yield _startup(scene, name, rank.attached_at, rank.leases)
+        if name not in scene.came_up and rank.lease is not None:
+            yield _lease(scene, name, rank.lease)
     if scene.ready and not ranks and scene.policy.agent == AGENT_REQUIRED:
         yield _no_agent_left(scene)
     if scene.ready:
@@ -214,15 +235,17 @@ def as_learned(clock: RunningClock, policy: WorkerPolicy, usual: Usual) -> Runni
     if clock.step is None or clock.deadline.at is None:
         return clock
     limits = bounds_of(policy, usual, clock.step)
-    origin = clock.began + elapsed(clock.began + clock.budget, clock.deadline.at)
+    origin = clock.began + elapsed(clock.began + clock.budget + clock.starved, clock.deadline.at)
+    starved = min(limits.alarm, clock.starved)
     return replace(
         clock,
         budget=limits.alarm,
-        deadline=Deadline(origin + limits.alarm),
+        deadline=Deadline(origin + limits.alarm + starved),
         hard_cap=limits.busy_death,
         cap_at=origin + limits.busy_death,
         arithmetic=limits.arithmetic,
-        idle_at=origin + limits.idle_death,
+        idle_at=origin + limits.idle_death + starved,
+        starved=starved,
         rule=LEARNED,
     )
 

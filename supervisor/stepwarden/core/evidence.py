@@ -13,6 +13,7 @@ from stepwarden_proto.page import STARTUP_PHASES
 
 from stepwarden.core.facts import RankFacts
 from stepwarden.core.progress_seen import ProgressSeen
+from stepwarden.core.starved import NOT_STARVED, Starved
 from stepwarden.core.usual import Usual
 
 DRAINING = "draining"
@@ -172,6 +173,7 @@ class WorkerEvidence:
     `facts`, `facts_before`: as of a rank, of its main process. `oom_kills`: how many processes of
     this host the kernel has killed in the last seconds because memory ran out; looked up only
     where something of it has ended.
+    `starved`: the time that it could not use.
     """
 
     ranks: Mapping[str, RankEvidence] = field(default_factory=dict)
@@ -187,3 +189,4 @@ class WorkerEvidence:
     facts: RankFacts | None = None
     facts_before: RankFacts | None = None
     oom_kills: int = 0
+    starved: Starved = NOT_STARVED

@@ -69,7 +69,13 @@ def _kinder(clock: RunningClock, old: RunningClock | None, until: float) -> Runn
     if old is None:  # nothing of the kind was timed before the reload
         return _timed_from(clock, until)
     if old.deadline.later_than(clock.deadline):
-        clock = replace(clock, budget=old.budget, deadline=old.deadline, arithmetic=old.arithmetic)
+        clock = replace(
+            clock,
+            budget=old.budget,
+            deadline=old.deadline,
+            arithmetic=old.arithmetic,
+            starved=old.starved,
+        )
     if old.cap_at > clock.cap_at:
         clock = replace(clock, hard_cap=old.hard_cap, cap_at=old.cap_at)
     if old.idle_at is not None and old.idle_at > (clock.idle_at or 0.0):

@@ -74,7 +74,7 @@ def late(clock: RunningClock, now: float) -> str:
     who = subject(clock)
     if clock.step is not None:
         ran = f"{_step(clock)} of {who} has run for {age}{_overtaken(clock)}"
-        return f"{ran}; budget {clock.arithmetic}"
+        return f"{ran}; budget {clock.arithmetic}{_starved(clock)}"
     what = {
         Cause.STARTUP: f"{who} is not ready {age} after its start",
         Cause.HEARTBEAT: f"no sign of life from {who} for {age}",
@@ -84,7 +84,13 @@ def late(clock: RunningClock, now: float) -> str:
         Cause.PROGRESS: f"the counter of {who} has stood still for {age} with work present, which"
         " may be one long step or a hang",
     }[clock.cause]
-    return f"{what}; {clock.arithmetic}"
+    return f"{what}; {clock.arithmetic}{_starved(clock)}"
+
+
+def _starved(clock: RunningClock) -> str:
+    if clock.starved < 0.05:
+        return ""
+    return f", and {seconds(clock.starved)} more that it could not use (quota or host)"
 
 
 def _step(clock: RunningClock) -> str:

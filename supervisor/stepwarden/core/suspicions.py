@@ -196,6 +196,7 @@ def _judged(
         busy_cpu=policy.busy_cpu,
         lost=awareness.lost(suspicion.opened_at, now),
         longer=awareness.longer(policy.window),
+        starved=evidence.starved.lost(suspicion.opened_at, now),
     )
     return diagnosed(judgement, suspicion, policy, evidence, awareness, now)
 
@@ -300,4 +301,5 @@ def _numbers(clock: RunningClock, now: float) -> dict[str, float | str | None]:
         "arithmetic": clock.arithmetic,
         "late_by": elapsed(clock.deadline.at or now, now),
         "rule": clock.rule,
+        "starved": clock.starved,
     }

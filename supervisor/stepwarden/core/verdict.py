@@ -108,7 +108,9 @@ class Suspicion:
     whatever the hard cap says, so that a worker that was HEALTHY gets its first window whole.
     `would_be_dead`: it has been condemned and is only observed.
     `facts`: what the kernel said of it when its window began. `finding`: why it is late, as far as
-    is known; it explains, and no ruling rests on it.
+    is known; it explains, and no ruling rests on it. `starved_before`: by how much its
+    clock was pushed out for starved time when the window began; what is added since makes the
+    window longer.
     """
 
     clock: RunningClock
@@ -120,6 +122,7 @@ class Suspicion:
     would_be_dead: bool = False
     facts: RankFacts | None = None
     finding: Finding | None = None
+    starved_before: float = 0.0
 
     @property
     def key(self) -> tuple[str, Cause, int]:
@@ -132,7 +135,7 @@ class Suspicion:
         `lost`: our own pauses since the window began; `longer`: what else makes the window longer,
         and never the hard cap. Both in seconds.
         """
-        ends = self.window_ends + lost + longer
+        ends = self.window_ends + lost + longer + elapsed(self.starved_before, self.clock.starved)
         return Deadline(min(ends, max(self.clock.cap_at, self.whole_until + lost)))
 
     def held_back(self, sample: CpuSample | None, window: float, now: float) -> Suspicion:
@@ -145,6 +148,7 @@ class Suspicion:
             opened_at=now,
             baseline=sample,
             windows=self.windows + 1,
+            starved_before=self.clock.starved,
         )
 
 
@@ -173,7 +177,7 @@ def open_suspicion(
     whole = now + window if whole_until is None else whole_until
     # Where a rank that does not work has more time, its first window reaches so far.
     ends = max(now + window, whole, clock.idle_at or now)
-    return Suspicion(clock, now, ends, sample, whole)
+    return Suspicion(clock, now, ends, sample, whole, starved_before=clock.starved)
 
 
 def judge(
@@ -185,13 +189,22 @@ def judge(
     busy_cpu: float,
     lost: float = 0.0,
     longer: float = 0.0,
+    starved: float = 0.0,
 ) -> Judgement:
-    """Rule on a suspicion at `now`; `lost` and `longer` as in `due`, in seconds."""
+    """Rule on a suspicion at `now`; `lost` and `longer` as in `due`, in seconds.
+
+    `starved`: all the time of this window in which it could not have run, for the same reason as
+    in `measure`.
+    """
     if not suspicion.due(lost, longer).passed(now):
         return Judgement(suspicion, Ruling.WAIT)
     span = elapsed(suspicion.opened_at, suspicion.window_ends)
     measurement = measure(
-        suspicion.baseline, sample, busy_cpu, lost=lost, at_least=MEASURED_SHARE * span
+        suspicion.baseline,
+        sample,
+        busy_cpu,
+        lost=lost + starved,
+        at_least=MEASURED_SHARE * span,
     )
     capped = Deadline(suspicion.clock.cap_at).passed(now)
     if capped or measurement.activity is Activity.NOT_WORKING:
@@ -202,5 +215,6 @@ def judge(
         opened_at=now,
         baseline=sample,
         windows=suspicion.windows + 1,
+        starved_before=suspicion.clock.starved,
     )
     return Judgement(renewed, Ruling.UNHEALTHY_RETRY, measurement, longer=longer)

@@ -43,6 +43,7 @@ from stepwarden.daemon.socket_watch import SocketWatch, put_back
 from stepwarden.daemon.sockets import Sockets, targets
 from stepwarden.daemon.spawn_runner import SpawnRunner
 from stepwarden.daemon.starting import Starter, Surroundings
+from stepwarden.daemon.starving import Starving
 from stepwarden.daemon.systemd_runner import SystemdRunner, UnitRunner
 from stepwarden.daemon.tasks import Tasks
 from stepwarden.daemon.unit import Unit
@@ -226,6 +227,7 @@ class Machine:
             self.governing,
             SelfDoubt(host_pressure),
             self.tasks.start,
+            Starving(),
         )
         self.applier = Applier(
             Parts(

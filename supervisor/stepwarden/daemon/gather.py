@@ -252,6 +252,7 @@ def evidence_of(life: Life) -> WorkerEvidence:
         progress=life.progress,
         facts_before=life.tree_facts[0],
         facts=life.tree_facts[1],
+        starved=life.starving.starved,
     )
 
 

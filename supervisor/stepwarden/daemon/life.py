@@ -16,6 +16,7 @@ from stepwarden.core.progress_seen import ProgressSeen
 from stepwarden.core.usual import Usual
 from stepwarden.daemon.leases import Noted
 from stepwarden.daemon.lesson import Lesson
+from stepwarden.daemon.starved_memory import StarvedMemory
 from stepwarden.daemon.step_reader import StepReader
 from stepwarden.edge.aside import Aside
 from stepwarden.edge.family import Family
@@ -86,7 +87,8 @@ class Life:
     env files as they were at its start; None where that is not known. `marks`: the
     same, as it is noted. `outdated`: the keys that its process does not have as the file has them
     now; () for none. `taught_at`: when its steps were last learned from; `unteachable`: a fault of
-    ours forbids it. `log`: what watches over its log process. Of an attached one:
+    ours forbids it. `starving`: what it could not use of its time. `log`: what watches over its log
+    process. Of an attached one:
     `arrived`: somebody came; `dismissed`: who may not, by pid and start time in its own namespace.
     `refused`: ranks whose page is not believed, already told of. `watched`: every process that was
     ever one of its ranks, whose end is heard of. `launcher`: the process that is about to become
@@ -132,6 +134,7 @@ class Life:
     outdated: tuple[str, ...] = ()
     taught_at: float | None = None
     unteachable: bool = False
+    starving: StarvedMemory = field(default_factory=StarvedMemory)
 
 
 def new_name(worker: str, incarnation: int) -> str:

@@ -25,6 +25,7 @@ from stepwarden.daemon.governing import Governing
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.self_doubt import SelfDoubt
+from stepwarden.daemon.starving import Starving
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.oom_count import OomCount
 from stepwarden.edge.process_table import ProcessTable
@@ -76,6 +77,7 @@ class VerdictLoop:
         governing: Governing | None = None,
         self_doubt: SelfDoubt | None = None,
         start_task: StartTask | None = None,
+        starving: Starving | None = None,
     ) -> None:
         self._units = units
         self._followers = followers
@@ -83,6 +85,7 @@ class VerdictLoop:
         self._learn = learn
         self._governing = governing
         self._self_doubt = self_doubt
+        self._starving = starving
         self._actor = actor
         self._reporter = reporter
         self._snapshots = snapshots
@@ -227,6 +230,7 @@ class VerdictLoop:
             self._reporter.events(gather.arrivals(life), now)
             if self._learn is not None:
                 self._learn(unit, life, now)
+            self._look_starved(unit, life, now)
             if self._family_due(unit, now):
                 table = table or self._scan(now)
                 if table is not None:
@@ -235,6 +239,9 @@ class VerdictLoop:
         clocks = core.clocks_of(unit.state, unit.policy, evidence, self._awareness, now)
         late = core.late_subjects(clocks, now)
         late |= shadow_subjects(unit.policy, evidence, clocks, now)
+        if late and life is not None and self._look_starved(unit, life, now, late=True):
+            evidence = gather.evidence_of(life)
+            clocks = core.clocks_of(unit.state, unit.policy, evidence, self._awareness, now)
         if late and life is not None:
             table = table or self._scan(now)
             gather.sample(life, late, table, now)
@@ -250,6 +257,10 @@ class VerdictLoop:
         if self._facts is not None:
             self._facts.look(unit, table, now)
         return table
+
+    def _look_starved(self, unit: Unit, life: Life, now: float, *, late: bool = False) -> bool:
+        """Read what the worker could not use of its time; True where that is more than before."""
+        return self._starving is not None and self._starving.look(unit, life, now, late=late)
 
     def _scan(self, now: float) -> ProcessTable | None:
         """All processes; None, said once, where they cannot be read (no descriptor is left)."""
