@@ -7,14 +7,17 @@ import dataclasses
 import json
 
 from stepwarden.cli.arguments import path
+from stepwarden.cli.known import find_learned
 from stepwarden.config import BackendConfig, WorkerConfig, load
 from stepwarden.config.explanation import explain
+from stepwarden.config.learned_explanation import LearnedExplanation, explain_learned
 from stepwarden.core.budget import SHIPPED
 from stepwarden.core.policy import HardCaps, WorkerPolicy
-from stepwarden.errors import UnknownWorkerError, UsageError
+from stepwarden.errors import StepwardenError, UnknownWorkerError, UnreachableError, UsageError
 from stepwarden.naming import shown, unknown
 
 MOST = 1_000_000_000
+ASKING_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +37,35 @@ def run(options: argparse.Namespace) -> int:
     """0; a name that is not there is a usage error (backend) or an unknown worker."""
     worker = _worker(options) if options.worker else _stand_in(options)
     answer = explain(worker, options.num_seqs, options.num_tokens)
-    print(json.dumps(answer.as_json(), indent=2) if options.json else "\n".join(answer.lines()))
+    learned, trouble = _learned(worker, options) if options.worker else ([], "")
+    if options.json:
+        more = {"learn": worker.policy.learn, "learned": [one.as_json() for one in learned]}
+        print(json.dumps(answer.as_json() | (more if options.worker else {}), indent=2))
+        return 0
+    print("\n".join(answer.lines()))
+    for one in learned:
+        print("\n".join(one.lines(worker.policy.learn)))
+    if trouble:
+        print(f"note      what was learned is not known: {trouble}")
     return 0
+
+
+def _learned(
+    worker: WorkerConfig, options: argparse.Namespace
+) -> tuple[list[LearnedExplanation], str]:
+    """What the daemon, or its state, knows of this worker; or why that cannot be told."""
+    asked = argparse.Namespace(config=options.config, socket=None, timeout=ASKING_SECONDS)
+    try:
+        found = find_learned(asked, worker.name)
+    except (UnreachableError, UnknownWorkerError):
+        return [], ""  # nobody has run it yet, or not under this name
+    except StepwardenError as error:
+        return [], str(error)
+    shape = (options.num_seqs, options.num_tokens)
+    return [
+        explain_learned(worker, shape, (one.rank, one.of, one.usual), found.source, one.lived)
+        for one in found.tables
+    ], ""
 
 
 def _count(text: str) -> int:

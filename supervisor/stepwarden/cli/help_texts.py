@@ -45,12 +45,24 @@ TEXTS: dict[str, tuple[str, tuple[str, ...], tuple[ExitCode, ...]]] = {
         (_E.OK, _E.INTERNAL, _E.USAGE, _E.CONFIG),
     ),
     "explain": (
-        "Says what one step may take, with the formula and the numbers put in. Needs no daemon.",
+        "Says what one step may take, with the formula and the numbers put in. Needs no daemon."
+        " Of a worker it also tells what was learned, as the daemon or its state directory has it.",
         (
             "stepwarden explain --backend cpu --num-seqs 16",
             "stepwarden explain --config stepwarden.yaml --worker gemma-cpu --num-seqs 16",
         ),
         (_E.OK, _E.INTERNAL, _E.USAGE, _E.UNKNOWN_WORKER, _E.CONFIG),
+    ),
+    "calibrate": (
+        "Makes step budgets from what was learned of each worker's steps: a formula (or rows) that"
+        " covers every size seen, with the steps behind it as comments. The daemon is asked, or"
+        " without one its state directory is read.",
+        (
+            "stepwarden calibrate --config stepwarden.yaml",
+            "stepwarden calibrate gemma-cpu --factor 10 --rows --config stepwarden.yaml",
+            "stepwarden calibrate --config stepwarden.yaml --whole > new.yaml",
+        ),
+        (*_ASKING, _E.UNKNOWN_WORKER, _E.ACTION_FAILED, _E.CONFIG),
     ),
     "doctor": (
         "Looks at the host, the file, the daemon and the engines' environments as an experienced"

@@ -18,6 +18,7 @@ COMMANDS = {
     "run": ("run", "start the supervisor in the foreground"),
     "check": ("check", "check a configuration file and name all its problems"),
     "explain": ("explain", "say what one step may take, with the arithmetic"),
+    "calibrate": ("calibrate", "make step budgets for the file from what was seen"),
     "doctor": ("doctor", "look at host, file, daemon and engines, and say what to do"),
     "schema": ("schema", "print the JSON Schema of the configuration file"),
     "install": ("install", "lay the systemd service down, and say what is left to do"),

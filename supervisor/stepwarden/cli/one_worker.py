@@ -54,6 +54,7 @@ def _facts(worker: Any) -> dict[str, str]:
         "pid": str(worker.pid or ""),
         "uptime": duration(worker.uptime_seconds) if worker.pid else "",
         "backend": worker.backend,
+        "learn": worker.learn,
         "group": worker.group,
         "runner": worker.runner,
         "unit": worker.unit,

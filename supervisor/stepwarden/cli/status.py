@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from stepwarden.cli import history
 from stepwarden.cli.client import Client, add_connection_arguments, connect
+from stepwarden.cli.learned import learned_dicts, learned_lines
 from stepwarden.cli.one_worker import (
     WIDTH,
     most_urgent,
@@ -75,12 +77,15 @@ def _show_all(client: Client, options: argparse.Namespace) -> bool:
 
 
 def _show_one(client: Client, options: argparse.Namespace) -> bool:
-    worker = client.call("GetWorker", client.pb.GetWorkerRequest(name=options.name)).worker
+    answer = client.call("GetWorker", client.pb.GetWorkerRequest(name=options.name))
+    worker = answer.worker
     events = past(client, options.name)
     if options.json:
-        print(as_json(worker_dict(worker) | history.as_dict(events, options.last)))
+        learned = {"learned": learned_dicts(answer.learned)}
+        print(as_json(worker_dict(worker) | learned | history.as_dict(events, options.last)))
     else:
-        print("\n".join(one(worker, events, options.last)))
+        lines = one(worker, events, options.last, answer.learned)
+        print("\n".join(lines))
     return worker.state in WELL
 
 
@@ -164,9 +169,11 @@ def counts(workers: Any) -> str:
     return f"{len(workers)} worker{'' if len(workers) == 1 else 's'}: {told}"
 
 
-def one(worker: Any, events: list[Any], last: int = DEFAULT_LAST) -> list[str]:
+def one(
+    worker: Any, events: list[Any], last: int = DEFAULT_LAST, learned: Iterable[Any] = ()
+) -> list[str]:
     """Everything known of one worker, with the reasons of its last verdicts and its lives."""
-    lines = worker_lines(worker)
+    lines = worker_lines(worker) + learned_lines(learned, WIDTH)
     told = history.verdicts(events, last)
     if told:
         lines += ["", "last verdicts, the newest last:", *history.verdict_lines(told)]

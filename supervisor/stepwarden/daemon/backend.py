@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import RankEvidence
 from stepwarden.core.finding import Finding
 from stepwarden.core.lifecycle import ENDING, LIVE, State
+from stepwarden.core.policy import AGENT_NONE
 from stepwarden.core.sentences import seconds
 from stepwarden.daemon import gather
 from stepwarden.daemon.governing import Governing
@@ -25,6 +26,7 @@ from stepwarden.daemon.reloading import Reloader
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.watching import probe_answer
+from stepwarden.edge.learned_views import LearnedView
 from stepwarden.edge.reload_views import ConfigView, Effect, ReloadChange, ReloadOutcome
 from stepwarden.edge.state_store import StateStore
 from stepwarden.edge.views import (
@@ -205,6 +207,8 @@ def _view(unit: Unit, groups: Groups, now: float) -> WorkerView:
         diagnosis=finding.diagnosis.value if finding else "",
         grounds=finding.sentence if finding else "",
         diagnosed_rank=finding.rank if finding else "",
+        learn="" if unit.policy.agent == AGENT_NONE else unit.policy.learn,
+        learned=() if life is None else tuple(_learned(life)),
     )
 
 
@@ -216,6 +220,14 @@ def finding_of(unit: Unit, now: float) -> Finding | None:
     if state.finding is not None or state.lifecycle is not State.HEALTHY or life is None:
         return state.finding
     return standing(live_ranks(gather.evidence_of(life)), state.silent, now)
+
+
+def _learned(life: Life) -> Iterator[LearnedView]:
+    for name, memory in sorted(life.ranks.items()):
+        lesson = memory.lesson
+        if lesson is not None and any(lesson.usual.rows):
+            of = lesson.subject.sentence()
+            yield LearnedView(name, of, lesson.usual, lesson.usual.lived)
 
 
 def _output_of(unit: Unit) -> Path | None:

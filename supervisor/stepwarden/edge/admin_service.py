@@ -27,6 +27,7 @@ from stepwarden.edge.aside import Aside
 from stepwarden.edge.bound_servers import BoundServers
 from stepwarden.edge.event_hub import EventHub, Subscription
 from stepwarden.edge.health_table import HealthTable
+from stepwarden.edge.learned_views import learned_message
 from stepwarden.edge.listen import LISTEN_OPTIONS, UnixTarget, at_most
 from stepwarden.edge.operator_commands import (
     RESTART,
@@ -203,7 +204,9 @@ class _Service(rpc.SupervisorServiceServicer):
     async def GetWorker(self, request: Any, context: Context) -> Any:
         view = await self._find(request.name, context)
         output = await self._last_lines(view)
-        return pb.GetWorkerResponse(worker=worker_message(view, output=output))
+        answer = pb.GetWorkerResponse(worker=worker_message(view, output=output))
+        answer.learned.extend(learned_message(one) for one in view.learned)
+        return answer
 
     async def _last_lines(self, view: WorkerView) -> Sequence[str]:
         """What the worker printed last; nothing where its files cannot be read in time."""

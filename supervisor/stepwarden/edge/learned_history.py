@@ -14,7 +14,9 @@ _FIRST_VERSION = 3
 
 
 def read_learned(directory: Path) -> dict[str, str]:
-    """What was kept, by the key of its subject; {} of a database from before there was any.
+    """What was kept, by the key of its subject, what was used last at the end.
+
+    {} of a database from before there was any.
 
     FileNotFoundError where there is none; OSError or ValueError, with the path in its text, where
     it cannot be read.
@@ -31,4 +33,5 @@ def read_learned(directory: Path) -> dict[str, str]:
         raise ValueError(f"{path}: {error}") from error
     except OSError as error:
         raise OSError(f"{path}: {error.strerror or error}") from error
-    return {subject: record.body for subject, record in found.items()}
+    by_use = sorted(found.items(), key=lambda pair: pair[1].used)
+    return {subject: record.body for subject, record in by_use}

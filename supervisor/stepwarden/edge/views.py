@@ -12,6 +12,7 @@ from pathlib import Path
 from stepwarden_proto.v1 import supervisor_pb2 as pb
 
 from stepwarden.core.event import Event
+from stepwarden.edge.learned_views import LearnedView
 
 MAX_SENTENCE_CHARACTERS = 1000
 """Longer sentences are cut in lists, so that a list of thousands of workers stays sendable."""
@@ -66,6 +67,7 @@ class WorkerView:
     `restart_needed`: what its process does not have as the file says. `removed`: the file does not
     name it any more. `mode` enforce or observe; `would_be_dead`: only observing spares it now.
     `diagnosis`, `grounds`, `diagnosed_rank`: why it is late, ended or idle; "".
+    `learn`: off, observe or on; `learned`: what is usual for its ranks.
     """
 
     name: str
@@ -103,6 +105,8 @@ class WorkerView:
     diagnosis: str = ""
     grounds: str = ""
     diagnosed_rank: str = ""
+    learn: str = ""
+    learned: tuple[LearnedView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +247,7 @@ def worker_message(
         diagnosis=view.diagnosis,
         grounds=_cut(view.grounds) if trimmed else view.grounds,
         diagnosed_rank=view.diagnosed_rank,
+        learn=view.learn,
     )
 
 
