@@ -189,7 +189,7 @@ interpreter lock held), two of which compute; times are from the begin of the hu
 death. A step during which the process was stopped keeps its length at every pace.
 
 Traces and rules are described in `benchmarks/judge*.py`. Nothing of `learn: on` was tuned on these
-traces. It is not yet a setting of the daemon: these are its rules, played alone.
+traces. [learning.md](learning.md) says what it is; these are its rules, played alone.
 
 {_tables(scores)}
 """

@@ -152,7 +152,7 @@ def test_explain_shows_the_arithmetic_of_what_was_learned(
     assert main([*command, "--num-tokens", "8"]) == 0
     output = capsys.readouterr().out
     assert "300 s + 1 s * 8 seqs = 308 s" in output
-    assert "learned   30 s   rank rank0 of the state in" in output
+    assert "learned   30 s   rank0 of the state in" in output
     assert "gemma, vllm 0.33, bf16, cpu, CPUs 0-3" in output
     assert "5 * usual 4 s of 40 steps up to 8 tokens * 1.5 (slow of late) = 30 s" in output
     assert "not working, dead at 60 s; working, at 120 s" in output

@@ -105,7 +105,7 @@ def test_what_is_usual_is_learned_shown_judged_by_and_outlives_the_daemon(crew: 
     told = cli(crew, "explain", *shape)
     assert "learned" in told
     assert "of the daemon" in told
-    assert "usual for 0, from" in cli(crew, "status", "watched")
+    assert "usual for rank 0, from" in cli(crew, "status", "watched")
     shown = json.loads(cli(crew, "status", "watched", "--json"))
     assert shown["learn"] == "observe"
     assert shown["learned"][0]["rows"][0]["num_tokens"] == 8

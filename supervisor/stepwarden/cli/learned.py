@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepwarden.cli.texts import message_dict, plain, table
+from stepwarden.core.sentences import rank_name
 from stepwarden.naming import counted
 
 _HEADER = ("TOKENS", "USUAL", "STEPS")
@@ -23,7 +24,7 @@ def learned_lines(learned: Iterable[Any], width: int) -> list[str]:
         rows = [(f"<= {row.num_tokens}", f"{row.seconds:.3g}s", str(row.steps)) for row in one.rows]
         slow = f", {one.slow:.2g} times slower of late" if one.slow > 1.05 else ""
         seen = counted(sum(row.steps for row in one.rows), "step")
-        lines += ["", f"usual for {plain(one.rank)}, from {seen}{slow}:"]
+        lines += ["", f"usual for {plain(rank_name(one.rank))}, from {seen}{slow}:"]
         if one.of:
             lines.append(f"  {plain(one.of)}")
         lines += [f"  {line}" for line in table(_HEADER, rows, width - 2)]

@@ -9,6 +9,7 @@ from stepwarden.config.settings import WorkerConfig
 from stepwarden.core.evidence import Step
 from stepwarden.core.learned import Bounds
 from stepwarden.core.policy import LEARN_OFF, LEARN_ON
+from stepwarden.core.sentences import rank_name
 from stepwarden.core.step_bounds import bounds_of, size_of_step
 from stepwarden.core.usual import Usual
 
@@ -50,7 +51,7 @@ class LearnedExplanation:
         bounds = self.bounds
         of = f" ({self.of})" if self.of else ""
         return [
-            f"learned   {bounds.alarm:.3g} s   rank {self.rank} of {self.source}{of}",
+            f"learned   {bounds.alarm:.3g} s   {rank_name(self.rank)} of {self.source}{of}",
             f"          {bounds.arithmetic}",
             f"          not working, dead at {bounds.idle_death:.3g} s; working, at"
             f" {bounds.busy_death:.3g} s",

@@ -236,7 +236,7 @@ class SharedSection(Section):
     )
     learn: Annotated[str, LEARN_MODES] = Field(
         default="observe",
-        description="What a step of its size usually takes is learned (docs/judgement.md). on: the"
+        description="What a step of its size usually takes is learned (docs/learning.md). on: the"
         " deadlines of steps follow it. observe: it is shown, and what it would have done is noted;"
         " the budgets written here hold. off: nothing is learned.",
     )

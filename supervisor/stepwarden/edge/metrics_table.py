@@ -218,7 +218,7 @@ WORKER_TALLIES = (
         "worker_shadow_deaths_total",
         COUNTER,
         "Deaths that would have been, by the rule that would have brought them: observe, for a"
-        " worker whose mode that is.",
+        " worker whose mode that is; learned, with learn: observe.",
         "rule",
     ),
     _worker(
