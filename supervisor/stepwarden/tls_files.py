@@ -6,6 +6,7 @@ Whoever serves with them and whoever checks a configuration ask here, so that bo
 from __future__ import annotations
 
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from stepwarden.plain_file import read_regular
 
 MAX_FILE_BYTES = 1024 * 1024
 _TRIES = 3
+_TIMES = {9: "is not valid yet", 10: "has expired"}
+"""By X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
+
 _WANTED = {
     "cert": ("certificate", "CERTIFICATE-----"),
     "key": ("private key", "PRIVATE KEY-----"),
@@ -75,6 +79,39 @@ def tls_problems(files: TlsFiles) -> list[TlsFileError]:
     return found
 
 
+def out_of_date(files: TlsFiles) -> str:
+    """What a client finds wrong with the time of the certificate: "has expired"; "": nothing.
+
+    Found as a client does, by a handshake in memory: nothing else here can read a certificate.
+    Blocks as the disk does; "" too where the files cannot be used.
+    """
+    server, client = (
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+    )
+    client.check_hostname = False
+    client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        server.load_cert_chain(files.cert, files.key, _no_passphrase)
+        client.load_verify_locations(files.cert)
+        _shake_hands(client, server)
+    except ssl.SSLCertVerificationError as error:
+        return _TIMES.get(error.verify_code, "")
+    except (OSError, ValueError):
+        return ""
+    return ""
+
+
+def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
+    """The client's half, up to its judgement of the certificate. Raises what it says."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(back, there)
+    answering = server.wrap_bio(there, back, server_side=True)
+    for side in (asking, answering, asking):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+
+
 def stamp_of(files: TlsFiles) -> Stamp:
     """As they are now. Raises TlsFileError where one cannot be looked at."""
     found = []
@@ -132,4 +169,6 @@ def _reason(error: Exception) -> str:
     reason = str(getattr(error, "reason", "") or "")
     if reason == "KEY_VALUES_MISMATCH":
         return "the key belongs to another certificate"
+    if isinstance(error, ssl.SSLError) and not reason:
+        return "it is damaged, or not whole"  # OpenSSL's own words name a line of its source
     return reason.replace("_", " ").lower() or getattr(error, "strerror", None) or str(error)

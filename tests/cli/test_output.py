@@ -84,6 +84,30 @@ def test_a_full_disk_behind_the_output_is_one_line(directory: Path, words: list[
     assert len(before) == ("--effective" in words)
 
 
+@pytest.mark.parametrize("words", COMMAND_LINES.values(), ids=COMMAND_LINES)
+def test_a_reader_that_has_gone_is_no_error(directory: Path, words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    paths = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
+    socket = str(directory / "admin.sock")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "stepwarden", *words],
+            cwd=directory,
+            env={**os.environ, "PYTHONPATH": ":".join(paths), "STEPWARDEN_SOCKET": socket},
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    told = done.stderr.splitlines()
+    # --effective tells what was found on standard error.
+    assert (done.returncode, len(told)) == (0, int("--effective" in words))
+
+
 @pytest.mark.parametrize("words", [["schema"], ["check", "good.yaml", "--effective"], ["--help"]])
 def test_a_closed_output_is_one_line(directory: Path, words: list[str]) -> None:
     code, error = call(directory, words, ">&-")

@@ -160,6 +160,14 @@ def test_a_key_of_another_certificate_is_an_error(tmp_path: Path) -> None:
     assert on_this_host(text.replace("two.key", "one.key")) == {}
 
 
+def test_a_certificate_that_has_expired_is_told_of(tmp_path: Path) -> None:
+    text = tls_of_two_pairs(tmp_path).replace("two.key", "one.key")
+    Authority(tmp_path).issue("one", expired=True)[1].chmod(0o600)
+    (warning,) = on_this_host(text).values()
+    assert "warning: supervisor.health.tls.cert: the certificate in " in warning
+    assert "has expired: clients refuse it" in warning
+
+
 def test_tls_files_of_a_listener_that_listens_nowhere_are_not_asked_for(tmp_path: Path) -> None:
     text = tls_of_two_pairs(tmp_path).replace("'127.0.0.1:1'", "[]")
     assert list(on_this_host(text)) == ["supervisor.health.tls"]

@@ -53,6 +53,31 @@ def test_changes_are_taken_up_and_troubles_told_once(
     assert told[1].sentence == "new certificates of supervisor.agents are in use"
 
 
+def test_certificates_that_have_expired_are_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate_watch, "LOOK_EVERY_SECONDS", 0.05)
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server")
+    told: list[Event] = []
+
+    async def story() -> None:
+        certificates = Certificates(TlsFiles(cert, key), "supervisor.agents")
+        watch = CertificateWatch(lambda: [certificates], SystemClock(), told.append)
+        watch.start()
+        authority.issue("server", expired=True)
+        while not [event for event in told if "has expired" in event.sentence]:
+            await asyncio.sleep(0.01)
+        authority.issue("server")  # and whatever was to be told of the former is told before this
+        while "are in use" not in told[-1].sentence:
+            await asyncio.sleep(0.01)
+        await watch.close()
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+    (expired,) = [event.sentence for event in told if "expired" in event.sentence]
+    assert expired == "the certificate of supervisor.agents has expired: clients refuse it"
+
+
 def test_files_that_hang_hold_up_none_of_another_section(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -308,7 +308,9 @@ def test_files_of_the_service(tmp_path: Path) -> None:
     unit.write_text(unit.read_text() + "# mine\n")
     found = drift(place, way.program)
     assert [one.state for one in found if one.state is State.EDITED]
-    assert "was edited" in worst(service.judge_files(found)).found
+    told = worst(service.judge_files(found))
+    assert "was edited" in told.found
+    assert told.advice.startswith("stepwarden install --force;")
 
 
 def test_limits_and_sandbox_of_the_unit() -> None:

@@ -70,6 +70,8 @@ def run(options: argparse.Namespace) -> int:
     except PermissionError as error:
         raise RefusedError(f"cannot write {error.filename}: {error.strerror}; be root") from None
     except OSError as error:
+        if error.filename is None:  # of our own output, which is told elsewhere
+            raise
         raise StepwardenError(f"cannot write {error.filename}: {error.strerror}") from None
 
 

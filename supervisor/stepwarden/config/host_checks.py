@@ -19,7 +19,7 @@ from stepwarden.config.units import AskUnits, UnitsUnknown
 from stepwarden.config.values import parse_whole
 from stepwarden.exposure import ListenSettings
 from stepwarden.naming import shown
-from stepwarden.tls_files import tls_problems
+from stepwarden.tls_files import out_of_date, tls_problems
 
 
 class HostChecks:
@@ -47,6 +47,9 @@ class HostChecks:
         """Try the certificates of the listener whose section stands at `path`, as `run` will."""
         if settings.tls is None or not settings.addresses:
             return
+        if wrong := out_of_date(settings.tls):
+            here, file = (*path, "tls", "cert"), shown(str(settings.tls.cert))
+            self._findings.warning(here, f"the certificate in {file} {wrong}: clients refuse it")
         for error in tls_problems(settings.tls):
             here, file = (*path, "tls", error.name), shown(str(settings.tls.named()[error.name]))
             if error.denied:

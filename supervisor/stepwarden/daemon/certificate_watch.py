@@ -49,14 +49,15 @@ class CertificateWatch:
                 deadline = Deadline.after(self._clock.monotonic(), LOOK_SECONDS)
                 files = self._files[certificates.section]
                 changed = await files.call(certificates.refresh, deadline)
+                wrong = await files.call(certificates.out_of_date, deadline)
             except TimeoutError:
                 self._say(certificates.section, "their file system does not answer")
             except (RefusedError, OSError) as error:
                 self._say(certificates.section, str(error))
             else:
-                self._told.pop(certificates.section, None)
                 if changed:
                     self._tell(f"new certificates of {certificates.section} are in use")
+                self._say_of_time(certificates.section, wrong)
         return True
 
     def _say(self, section: str, trouble: str) -> None:
@@ -64,6 +65,13 @@ class CertificateWatch:
         if self._told.get(section) != trouble:
             self._told[section] = trouble
             self._tell(f"the former certificates of {section} stay in use: {trouble}")
+
+    def _say_of_time(self, section: str, wrong: str) -> None:
+        """Tell once that clients will refuse what is in use; "": they will not."""
+        text = wrong and f"the certificate of {section} {wrong}: clients refuse it"
+        if text and self._told.get(section) != text:
+            self._tell(text)
+        self._told[section] = text
 
     def _tell(self, text: str) -> None:
         self._note(Event(Kind.DAEMON, text))

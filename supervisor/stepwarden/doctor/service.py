@@ -62,7 +62,9 @@ def judge_files(facts: list[Found]) -> Iterator[Finding]:
     differing = [one for one in facts if one.state in _DRIFTS]
     for one in differing:
         detail = f" ({one.detail})" if one.detail else ""
-        advice = "stepwarden install; what was edited goes into a drop-in (systemctl edit)"
+        # An edited or foreign file is left alone unless that is asked for.
+        force = " --force" if one.state in (State.EDITED, State.FOREIGN) else ""
+        advice = f"stepwarden install{force}; what was edited goes into a drop-in (systemctl edit)"
         yield warning(f"{one.piece.path} {_DRIFTS[one.state]}{detail}", advice)
     if not differing:
         yield ok(f"all {len(facts)} files of the service are as this version lays them down")

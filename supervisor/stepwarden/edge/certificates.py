@@ -14,7 +14,7 @@ import grpc
 
 from stepwarden.errors import RefusedError
 from stepwarden.exposure import TlsFiles
-from stepwarden.tls_files import TlsContents, TlsFileError, read_tls, stamp_of
+from stepwarden.tls_files import TlsContents, TlsFileError, out_of_date, read_tls, stamp_of
 
 
 class Certificates:
@@ -40,6 +40,13 @@ class Certificates:
             raise self._refusal(error) from error
         self._contents = self._read()
         return True
+
+    def out_of_date(self) -> str:
+        """What clients will find wrong with its time, such as "has expired"; "": nothing.
+
+        Blocks as the disk does.
+        """
+        return out_of_date(self._files)
 
     def credentials(self) -> grpc.ServerCredentials:
         """For a port of a gRPC server; each new connection gets the present certificates."""
