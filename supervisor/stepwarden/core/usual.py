@@ -69,20 +69,21 @@ class Usual:
         A size below 1 counts as 1; a time that is not above 0 is passed over. `before`: how many
         steps this life had before it, for one who is not shown every step; None: `lived`.
         """
-        if before is not None and before != self.lived:
-            return Usual(self.rows, self.slow, self.over, before).learn(num_tokens, seconds)
-        if self.lived == 0 or not seconds > 0.0:
-            return Usual(self.rows, self.slow, self.over, self.lived + 1)
-        guess = self._seconds(row_of(num_tokens))
+        lived = 1 + (self.lived if before is None else before)
+        if lived == 1 or not seconds > 0.0:
+            return Usual(self.rows, self.slow, self.over, lived)
+        place = row_of(num_tokens)
+        guess = self._seconds(place)
         if guess is None:
-            return self._learned(num_tokens, seconds, self.slow, 0)
+            return Usual(self._with_step(place, seconds), self.slow, 0, lived)
         over = self.over + 1 if seconds > CREDIT * guess else 0
-        if over >= REGIME_STEPS:
-            return self._learned(num_tokens, seconds, self._slower(seconds / guess), over)
-        if seconds > HUNG * guess:
-            return Usual(self.rows, self.slow, over, self.lived + 1)
-        counted = min(seconds, CREDIT * guess)
-        return self._learned(num_tokens, counted, self._slower(seconds / guess), over)
+        counted = seconds
+        if over and over < REGIME_STEPS:
+            if seconds > HUNG * guess:
+                return Usual(self.rows, self.slow, over, lived)
+            counted = CREDIT * guess
+        slow = self._slower(seconds / guess)
+        return Usual(self._with_step(place, counted), slow, over, lived)
 
     def guess(self, num_tokens: int) -> Guess | None:
         """What a step of this size usually takes; None where nothing has been learned at all."""
@@ -113,16 +114,17 @@ class Usual:
         slow = self.slow + (min(ratio, SLOW_MAX) - self.slow) / SLOW_MEMORY
         return min(max(slow, 1.0), SLOW_MAX)
 
-    def _learned(self, num_tokens: int, seconds: float, slow: float, over: int) -> Usual:
-        place = row_of(num_tokens)
-        before = self.rows[place]
+    def _with_step(self, place: int, seconds: float) -> tuple[Row | None, ...]:
+        """The rows, with a step of so many seconds in one of them."""
+        rows = list(self.rows)
+        before = rows[place]
         if before is None:
-            row = Row(seconds, 1)
+            rows[place] = Row(seconds, 1)
         else:
             steps = before.steps + 1
-            row = Row(before.mean + (seconds - before.mean) / min(steps, MEMORY), steps)
-        rows = (*self.rows[:place], row, *self.rows[place + 1 :])
-        return Usual(rows, slow, over, self.lived + 1)
+            mean = before.mean + (seconds - before.mean) / min(steps, MEMORY)
+            rows[place] = Row(mean, steps)
+        return tuple(rows)
 
 
 def row_of(num_tokens: int) -> int:

@@ -36,19 +36,20 @@ class Lesson:
         misfit = None
         for sample in _in_order(samples, policy):
             size = _size(sample, policy)
-            misfit = self._tried(size, sample) or misfit
+            if self.trial is not None:
+                misfit = self._tried(self.trial, size, sample) or misfit
             self.usual = self.usual.learn(size, sample.seconds, sample.number - 1)
         return misfit
 
-    def _tried(self, size: int, sample: StepSample) -> float | None:
+    def _tried(self, trial: Trial, size: int, sample: StepSample) -> float | None:
         """Compare one of the first steps; where they do not fit, what was known is forgotten."""
         guess = self.usual.guess(size)
-        if self.trial is None or guess is None or guess.steps == 0 or sample.number == 1:
+        if guess is None or guess.steps == 0 or sample.number == 1:
             return None
-        self.trial = self.trial.with_step(guess.seconds, sample.seconds)
-        if not self.trial.over:
+        self.trial = trial = trial.with_step(guess.seconds, sample.seconds)
+        if not trial.over:
             return None
-        misfit, self.trial = self.trial.misfit, None
+        self.trial, misfit = None, trial.misfit
         if misfit is not None:
             self.usual = Usual()
         return misfit
@@ -61,6 +62,8 @@ def _in_order(samples: Samples, policy: WorkerPolicy) -> list[StepSample]:
     nearest to the truth.
     """
     long, short = samples
+    if not short:
+        return sorted(long, key=_number)
     shortest: dict[int, StepSample] = {}
     for sample in short:
         row = row_of(_size(sample, policy))
