@@ -32,6 +32,11 @@ def test_an_enforced_vllm_gets_time_outs_above_all_our_hard_caps() -> None:
     assert made[VLLM_STEP_TIMEOUT] == "510"
 
 
+def test_where_the_learned_rule_judges_its_largest_deadline_counts() -> None:
+    text = "backend: gpu, engine: vllm, max_num_seqs: 64, learn: on, step: {max: 10m}"
+    assert worker(text).engine_timeouts[VLLM_STEP_TIMEOUT] == str(600 + 30 + 30)
+
+
 @pytest.mark.parametrize(
     "more",
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from stepwarden.core.policy import AGENT_REQUIRED, WorkerPolicy
+from stepwarden.core.policy import AGENT_REQUIRED, LEARN_ON, WorkerPolicy
 
 VLLM = "vllm"
 VLLM_STEP_TIMEOUT = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"
@@ -39,6 +39,8 @@ def largest_step(policy: WorkerPolicy, tokens: int | None, grace: float) -> Larg
     seconds, arithmetic = step.seconds, step.arithmetic
     if policy.step.per_token and tokens is None:
         seconds, arithmetic = policy.step.maximum, "max, as the largest number of tokens is unknown"
+    if policy.learn == LEARN_ON:
+        seconds, arithmetic = policy.step.maximum, "max, which a learned deadline may reach"
     cap = max(policy.step_cap(seconds), policy.step_cap(policy.first_step))
     return LargestStep(seconds, arithmetic, cap, grace)
 
