@@ -105,11 +105,15 @@ class Crew(Daemon):
         return [event.to_state for event in self.turns(worker)]
 
     def leniency(self) -> float:
-        """Seconds that a detection may come later because this machine was late itself."""
+        """Seconds that a detection may come later because this machine was late itself.
+
+        The supervisor grants some too: for its doubt, and for time that a worker got no CPU.
+        """
         told = [(event.kind, data(event)) for event in self.events() if event.data_json]
         lost = sum(float(of["seconds"]) for kind, of in told if kind == "supervisor_paused")
         doubt = max((float(of.get("longer") or 0.0) for _, of in told), default=0.0)
-        return INTERVALS + 2 * self.host.worst + lost + doubt
+        starved = max((float(of.get("starved") or 0.0) for _, of in told), default=0.0)
+        return INTERVALS + 2 * self.host.worst + lost + doubt + starved
 
     def health(self, service: str) -> str:
         """What grpc.health.v1 Check answers: SERVING, NOT_SERVING, or the name of an error."""
