@@ -6,11 +6,11 @@ import os
 import time
 
 import pytest
-from stepwarden_agent import facts, link
+from stepwarden_agent import Agent, facts, link
 from stepwarden_agent.beats import QUIET_SECONDS, Activity
 from stepwarden_agent.header import Header
 from stepwarden_agent.leases import MAX_HELD, Lease, LeaseBook, cut
-from stepwarden_agent.message import BeatMaker
+from stepwarden_agent.message import About, BeatMaker
 from stepwarden_agent.page_file import private_page
 from stepwarden_agent.progress import Ring
 from stepwarden_agent.settings import Settings, read_settings
@@ -171,6 +171,26 @@ def test_o_grpc_5_long_texts_are_cut_and_the_message_stays_small() -> None:
     assert len(beat.detail) == channel.MAX_DETAIL_BYTES
     assert len(beat.lease.name) == channel.MAX_LEASE_NAME_BYTES
     assert beat.ByteSize() < channel.MAX_BEAT_BYTES
+
+
+def test_what_runs_is_told_cut_to_its_length_and_absent_where_nobody_said() -> None:
+    words = private_page("idle").words
+    maker = BeatMaker(SETTINGS, "0", "")
+    about = About("vllm", "0.33.0", "m" * 5_000, "bfloat16")
+    beat = maker.make(agent_pb2, link.TICK, words, None, "", about)
+    assert (beat.engine, beat.engine_version, beat.dtype) == ("vllm", "0.33.0", "bfloat16")
+    assert len(beat.model) == channel.MAX_ABOUT_BYTES
+    assert maker.make(agent_pb2, link.TICK, words, None, "").model == ""
+
+
+def test_an_agent_takes_whatever_it_is_told_of_what_runs() -> None:
+    class Odd:
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    agent = Agent(SETTINGS, "0", "idle")
+    agent.about(model=Odd(), dtype=None)  # type: ignore[arg-type]
+    agent.about(engine="mine", engine_version=3)  # type: ignore[arg-type]
 
 
 def test_o_psut_1_unreadable_facts_are_absent_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from stepwarden_agent import Agent
 from stepwarden_agent.integrations import vllm, vllm_core, vllm_hooks
 from stepwarden_proto.page import (
     W_CLOSED,
@@ -135,6 +136,27 @@ def test_ranks_of_data_parallel_engines_have_names_of_their_own(
             ready(engine, Worker(rank=rank, data_parallel_index=index, **sizes))
     names = {path.name.split(".")[0] for path in pages.glob("*.page")}
     assert names == {"rank0", "rank1", "rank2", "rank3"}
+
+
+def test_the_agent_is_told_which_model_runs_and_trouble_there_costs_no_step(
+    engine: Modules, pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, str]] = []
+    monkeypatch.setattr(Agent, "about", lambda _, **facts: told.append(facts))
+    vllm.register()
+    worker = Worker()
+    vars(worker)["model_config"] = SimpleNamespace(model="google/gemma", dtype="torch.bfloat16")
+    ready(engine, worker)
+    assert (told[0]["engine"], told[0]["model"]) == ("vllm", "google/gemma")
+    assert told[0]["dtype"] == "bfloat16"
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("about")
+
+    monkeypatch.setattr(Agent, "about", fail)
+    worker = ready(engine, Worker(rank=1, world_size=2))
+    worker.execute_model(scheduled({"a": 1}))
+    assert Page(pages, "rank1").begun() == 1
 
 
 def test_a_worker_that_is_shut_down_says_bye(engine: Modules, pages: Path) -> None:

@@ -284,6 +284,10 @@ def test_everything_in_a_beat_arrives() -> None:
         page="0.77.page",
         agent_version="1" * 100,
         detail="é" * 5000,
+        engine="vllm",
+        engine_version="0.33.0",
+        model="m" * 5000,
+        dtype="bfloat16",
     )
     facts = BeatDecoder("b", 5).decode(message)
     assert facts.own_clock
@@ -298,6 +302,8 @@ def test_everything_in_a_beat_arrives() -> None:
     assert (facts.work.unfinished, facts.work.since, facts.work.loop_at) == (2, 1.0, 2.0)
     assert (facts.cpu_seconds, facts.rss_bytes, facts.page) == (1.5, 1 << 40, "0.77.page")
     assert (len(facts.agent_version), len(facts.detail.encode())) == (64, 4096)
+    assert (facts.engine, facts.engine_version, facts.dtype) == ("vllm", "0.33.0", "bfloat16")
+    assert len(facts.model) == 256
 
 
 def test_what_a_beat_leaves_out_is_unknown() -> None:
