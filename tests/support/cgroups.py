@@ -81,6 +81,26 @@ def short_of_memory(limit: int, *pids: int) -> Iterator[Path]:
         remove(Cgroup(group))
 
 
+@contextmanager
+def short_of_cpu(percent: int, *pids: int) -> Iterator[Path]:
+    """Within the block these share so much of one core: the quota of version 1's controller."""
+    if not os.access(CPU, os.W_OK):
+        pytest.skip("no cpu controller of cgroup version 1 to write to")
+    group = CPU / f"test-{uuid.uuid4().hex}"
+    group.mkdir()
+    try:
+        (group / "cpu.cfs_period_us").write_text("100000")
+        (group / "cpu.cfs_quota_us").write_text(str(1000 * percent))
+        for pid in pids:
+            (group / "cgroup.procs").write_text(str(pid))
+        yield group
+    finally:
+        for member in (group / "cgroup.procs").read_text().split():
+            with suppress(OSError):
+                (CPU / "cgroup.procs").write_text(member)
+        remove(Cgroup(group))
+
+
 def wait_for_text(path: Path, text: str) -> None:
     """Wait until the file says so."""
     wait_for(lambda: path.read_text().strip() == text, PATIENCE, f"{path} is {text}")
