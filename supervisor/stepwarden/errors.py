@@ -12,7 +12,7 @@ class ExitCode(IntEnum):
     INTERNAL = 1  # a fault of ours; the daemon ends with it when its loop cannot go on
     USAGE = 2  # the command line itself is wrong
     UNREACHABLE = 3  # no daemon answers at the socket, or not within the timeout
-    UNKNOWN_WORKER = 4  # the daemon has no worker of this name
+    UNKNOWN_WORKER = 4  # there is no worker, or no incident, of this name
     ACTION_FAILED = 5  # the daemon took the command and it did not come about
     REFUSED = 6  # the socket or a file may not be used by this user
     ALREADY_RUNNING = 7  # another daemon holds the state directory or the address

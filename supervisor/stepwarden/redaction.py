@@ -12,6 +12,9 @@ from typing import Any, Final
 
 HIDDEN: Final = "***"
 
+SHORTEST_SECRET: Final = 4
+"""A shorter value is a part of any text, and hiding it everywhere would hide nothing but that."""
+
 _WORDS: Final = "secret|token|password|passwd|passphrase|credential|credentials|apikey|bearer"
 _KEYS: Final = "(?:api|access|secret|private|auth|account|encryption|signing|license)[-_.]?key"
 _NAME: Final = rf"(?:[\w.-]*[-_.])?(?:{_WORDS}|{_KEYS})(?:[-_.]?[0-9]+)?"
@@ -60,6 +63,27 @@ def redacted_environment(env: Mapping[str, str]) -> dict[str, str]:
         name: _hidden(value) if is_secret(name) else redacted_line(value)
         for name, value in env.items()
     }
+
+
+def secrets_of(argv: Sequence[str], env: Mapping[str, str]) -> frozenset[str]:
+    """The values that are hidden in this command and this environment, as they are."""
+    found = {value for name, value in env.items() if is_secret(name)}
+    before = ""
+    for word in argv:
+        if before.startswith("-") and is_secret(before) and not word.startswith("-"):
+            found.add(word)
+        before = word
+    for text in (*argv, *env.values()):
+        found.update(match["value"] for p in _PATTERNS for match in p.finditer(text))
+    plain = {value.strip("'\"") for value in found if not _VARIABLE.fullmatch(value)}
+    return frozenset(value for value in plain if len(value) >= SHORTEST_SECRET)
+
+
+def without(text: str, secrets: Sequence[str]) -> str:
+    """A text in which none of these values is left. The longest first, for one may hold another."""
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    return text
 
 
 def redacted(node: Any, key: str = "") -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from stepwarden.core.event import Event, Kind
 from stepwarden.edge.reload_views import ConfigView, ReloadOutcome
@@ -86,6 +87,7 @@ class Backend:
         self.outcome = ReloadOutcome(True, sentence="configuration reloaded: no difference")
         self.slow: set[str] = set()
         self.refusal = ""
+        self.kept_in: Path | None = None
         self._lock = threading.Lock()
 
     def record(self, sentence: str, worker: str, old: str = "", new: str = "") -> None:
@@ -149,6 +151,12 @@ class Backend:
 
     def runner_note(self) -> str:
         return "runner auto means spawn here: polkit does not allow it"
+
+    def stacks_note(self) -> str:
+        return ""
+
+    def incidents(self) -> Path | None:
+        return self.kept_in
 
     def _set(self, name: str, state: str) -> None:
         before = self.views[name]

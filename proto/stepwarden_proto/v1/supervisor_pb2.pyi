@@ -138,7 +138,7 @@ class ListWorkersRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListWorkersResponse(_message.Message):
-    __slots__ = ("workers", "version", "loop_age_seconds", "trouble", "configuration", "next_page_token", "total", "runner_note", "doubt_score", "doubt_reason", "governor")
+    __slots__ = ("workers", "version", "loop_age_seconds", "trouble", "configuration", "next_page_token", "total", "runner_note", "doubt_score", "doubt_reason", "governor", "stacks_note")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LOOP_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +150,7 @@ class ListWorkersResponse(_message.Message):
     DOUBT_SCORE_FIELD_NUMBER: _ClassVar[int]
     DOUBT_REASON_FIELD_NUMBER: _ClassVar[int]
     GOVERNOR_FIELD_NUMBER: _ClassVar[int]
+    STACKS_NOTE_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[Worker]
     version: str
     loop_age_seconds: float
@@ -161,7 +162,8 @@ class ListWorkersResponse(_message.Message):
     doubt_score: int
     doubt_reason: str
     governor: str
-    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., version: _Optional[str] = ..., loop_age_seconds: _Optional[float] = ..., trouble: _Optional[str] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ..., runner_note: _Optional[str] = ..., doubt_score: _Optional[int] = ..., doubt_reason: _Optional[str] = ..., governor: _Optional[str] = ...) -> None: ...
+    stacks_note: str
+    def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., version: _Optional[str] = ..., loop_age_seconds: _Optional[float] = ..., trouble: _Optional[str] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., next_page_token: _Optional[str] = ..., total: _Optional[int] = ..., runner_note: _Optional[str] = ..., doubt_score: _Optional[int] = ..., doubt_reason: _Optional[str] = ..., governor: _Optional[str] = ..., stacks_note: _Optional[str] = ...) -> None: ...
 
 class Configuration(_message.Message):
     __slots__ = ("path", "loaded_at", "failed_at", "failure", "sentence")
@@ -330,3 +332,45 @@ class ExplainResponse(_message.Message):
     hard_cap_seconds: float
     arithmetic: str
     def __init__(self, budget_seconds: _Optional[float] = ..., hard_cap_seconds: _Optional[float] = ..., arithmetic: _Optional[str] = ...) -> None: ...
+
+class ListIncidentsRequest(_message.Message):
+    __slots__ = ("worker", "since_unix_seconds", "limit")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    SINCE_UNIX_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    since_unix_seconds: float
+    limit: int
+    def __init__(self, worker: _Optional[str] = ..., since_unix_seconds: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListIncidentsResponse(_message.Message):
+    __slots__ = ("incidents",)
+    INCIDENTS_FIELD_NUMBER: _ClassVar[int]
+    incidents: _containers.RepeatedCompositeFieldContainer[Incident]
+    def __init__(self, incidents: _Optional[_Iterable[_Union[Incident, _Mapping]]] = ...) -> None: ...
+
+class Incident(_message.Message):
+    __slots__ = ("id", "size", "head_json", "seal", "error")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    HEAD_JSON_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    size: int
+    head_json: str
+    seal: str
+    error: str
+    def __init__(self, id: _Optional[str] = ..., size: _Optional[int] = ..., head_json: _Optional[str] = ..., seal: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+
+class ExportIncidentRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ExportIncidentResponse(_message.Message):
+    __slots__ = ("chunk",)
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    chunk: bytes
+    def __init__(self, chunk: _Optional[bytes] = ...) -> None: ...

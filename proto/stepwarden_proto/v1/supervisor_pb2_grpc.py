@@ -79,6 +79,16 @@ class SupervisorServiceStub(object):
                 request_serializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadRequest.SerializeToString,
                 response_deserializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadResponse.FromString,
                 _registered_method=True)
+        self.ListIncidents = channel.unary_unary(
+                '/stepwarden.v1.SupervisorService/ListIncidents',
+                request_serializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ListIncidentsRequest.SerializeToString,
+                response_deserializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ListIncidentsResponse.FromString,
+                _registered_method=True)
+        self.ExportIncident = channel.unary_stream(
+                '/stepwarden.v1.SupervisorService/ExportIncident',
+                request_serializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ExportIncidentRequest.SerializeToString,
+                response_deserializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ExportIncidentResponse.FromString,
+                _registered_method=True)
 
 
 class SupervisorServiceServicer(object):
@@ -138,6 +148,19 @@ class SupervisorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListIncidents(self, request, context):
+        """The proof that was kept of what went wrong: which there is, and one as the file that it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportIncident(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SupervisorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -180,6 +203,16 @@ def add_SupervisorServiceServicer_to_server(servicer, server):
                     servicer.Reload,
                     request_deserializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadRequest.FromString,
                     response_serializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadResponse.SerializeToString,
+            ),
+            'ListIncidents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListIncidents,
+                    request_deserializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ListIncidentsRequest.FromString,
+                    response_serializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ListIncidentsResponse.SerializeToString,
+            ),
+            'ExportIncident': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportIncident,
+                    request_deserializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ExportIncidentRequest.FromString,
+                    response_serializer=stepwarden__proto_dot_v1_dot_supervisor__pb2.ExportIncidentResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -397,6 +430,60 @@ class SupervisorService(object):
             '/stepwarden.v1.SupervisorService/Reload',
             stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadRequest.SerializeToString,
             stepwarden__proto_dot_v1_dot_supervisor__pb2.ReloadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListIncidents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stepwarden.v1.SupervisorService/ListIncidents',
+            stepwarden__proto_dot_v1_dot_supervisor__pb2.ListIncidentsRequest.SerializeToString,
+            stepwarden__proto_dot_v1_dot_supervisor__pb2.ListIncidentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportIncident(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/stepwarden.v1.SupervisorService/ExportIncident',
+            stepwarden__proto_dot_v1_dot_supervisor__pb2.ExportIncidentRequest.SerializeToString,
+            stepwarden__proto_dot_v1_dot_supervisor__pb2.ExportIncidentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,7 +9,7 @@ CODES = {
     ExitCode.INTERNAL: "a fault of stepwarden's own, or the host has nothing left to give",
     ExitCode.USAGE: "the command line is wrong, or a package is missing",
     ExitCode.UNREACHABLE: "no daemon answers at the socket, or not within the timeout",
-    ExitCode.UNKNOWN_WORKER: "there is no worker of this name",
+    ExitCode.UNKNOWN_WORKER: "there is no worker, or no incident, of this name",
     ExitCode.ACTION_FAILED: "the daemon took the command and it did not come about",
     ExitCode.REFUSED: "a socket, a directory or an address may not, or cannot, be used",
     ExitCode.ALREADY_RUNNING: "another daemon or process holds what is needed",
@@ -106,6 +106,17 @@ TEXTS: dict[str, tuple[str, tuple[str, ...], tuple[ExitCode, ...]]] = {
             "stepwarden events --follow --json | jq .sentence",
         ),
         (*_ASKING, _E.UNKNOWN_WORKER),
+    ),
+    "incidents": (
+        "Lists the bundles that were kept of UNHEALTHY and DEAD workers; with show ID the stacks,"
+        " their comparison, the verdicts and the last output of one; with export ID the whole"
+        " bundle as a tar.gz. Without a daemon the state directory is read.",
+        (
+            "stepwarden incidents --worker gemma-cpu --since 1d",
+            "stepwarden incidents show 20260102T030405678Z-gemma-cpu-1-dead-9f3a",
+            "stepwarden incidents export 20260102T030405678Z-gemma-cpu-1-dead-9f3a - | tar tz",
+        ),
+        (*_ASKING, _E.UNKNOWN_WORKER, _E.ACTION_FAILED),
     ),
     "start": (
         "Starts a stopped or failed worker, its counters at zero. Returns when its new life has"

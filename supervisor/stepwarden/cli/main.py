@@ -25,6 +25,7 @@ COMMANDS = {
     "status": ("status", "show every worker: state, cause, step, budget left, restarts"),
     "top": ("top", "watch all workers live, and stop, start or restart them"),
     "events": ("events", "show what happened, and follow what happens"),
+    "incidents": ("incidents", "list, show and export the proof that was kept of incidents"),
     "start": ("control", "start a stopped or failed worker"),
     "stop": ("control", "stop a worker; it stays stopped"),
     "restart": ("control", "stop a worker and start it again"),

@@ -109,6 +109,7 @@ def list_dict(answer: Any, unwell: bool = False) -> dict[str, Any]:
         "doubt_score": answer.doubt_score,
         "doubt_reason": answer.doubt_reason or None,
         "governor": answer.governor or None,
+        "stacks_note": answer.stacks_note or None,
         "configuration": message_dict(answer.configuration),
         "unwell": [worker.name for worker in answer.workers if worker.state not in WELL],
         "workers": [worker_dict(worker) for worker in shown],
@@ -128,7 +129,7 @@ def overview(answer: Any, unwell: bool = False) -> list[str]:
         lines.append(f"the daemon's own loop last turned {age} ago; what is shown is that old")
     if answer.trouble:
         lines += wrapped(plain(answer.trouble))
-    for text in (answer.runner_note, *doubt_lines(answer)):
+    for text in (answer.runner_note, *doubt_lines(answer), answer.stacks_note):
         lines += wrapped(plain(text)) if text else []
     observed = [worker.name for worker in answer.workers if worker.mode == "observe"]
     if observed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path as FilePath
 
 from stepwarden.config.findings import Findings
+from stepwarden.config.incident_section import build_incidents
 from stepwarden.config.listen_section import listen_settings
 from stepwarden.config.model import (
     AgentsSection,
@@ -49,6 +50,7 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
         governor=GovernorPolicy(
             section.governor.deaths, section.governor.within, section.governor.freeze_max
         ),
+        incidents=build_incidents(section.incidents),
     )
     for name in ("agent_socket", "admin_socket"):
         said = getattr(section, name) is not None

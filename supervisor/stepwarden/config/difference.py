@@ -52,6 +52,7 @@ LIVE_SETTINGS = (
     "on_exit",
     "stop_limit",
     "reload",
+    "incidents",
 )
 """What of `supervisor` holds from the reload on. All else needs a restart of the daemon."""
 

@@ -12,7 +12,13 @@ import yaml
 from stepwarden.config.effective_worker import effective_worker, restart_times, said
 from stepwarden.config.effective_worker import step as _step
 from stepwarden.config.ready_rules import written_ready_rule
-from stepwarden.config.settings import BackendConfig, Config, GroupConfig, SupervisorSettings
+from stepwarden.config.settings import (
+    BackendConfig,
+    Config,
+    GroupConfig,
+    IncidentSettings,
+    SupervisorSettings,
+)
 from stepwarden.exposure import ListenSettings
 
 
@@ -105,7 +111,19 @@ def effective_supervisor(settings: SupervisorSettings) -> dict[str, Any]:
         agents=listener(settings.agents),
         metrics=listener(settings.metrics),
         log=_log(settings),
+        incidents=_incidents(settings.incidents),
     )
+
+
+def _incidents(settings: IncidentSettings) -> dict[str, Any]:
+    return {
+        "keep": settings.keep,
+        "max_size": settings.max_size,
+        "stacks": "auto" if settings.stacks else "off",
+        "native": settings.native,
+        "output_lines": settings.output_lines,
+        "limit": settings.limit,
+    }
 
 
 def _log(settings: SupervisorSettings) -> dict[str, Any]:

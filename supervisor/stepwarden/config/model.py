@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from stepwarden.config.fields import Address, Choice, Duration, Flag, Text, Whole
+from stepwarden.config.incident_section import IncidentsSection
 from stepwarden.config.listen_section import ListenSection
 from stepwarden.config.quantities import OneOrMore
 from stepwarden.config.ready_rules import ALL, ReadyRuleSection
@@ -176,6 +177,7 @@ class SupervisorSection(Section):
     agents: AgentsSection = AgentsSection()
     metrics: MetricsSection = MetricsSection()
     log: LogSection = LogSection()
+    incidents: IncidentsSection = IncidentsSection()
 
 
 class StepSection(Section):

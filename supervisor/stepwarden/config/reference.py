@@ -24,6 +24,7 @@ _PLACES = (
     ("tls: of a listener", "TlsSection", ""),
     ("supervisor.metrics", "MetricsSection", ""),
     ("supervisor.log", "LogSection", ""),
+    ("supervisor.incidents", "IncidentsSection", ""),
     ("backends.NAME", "BackendSection", ""),
     ("step: of a backend or a worker", "StepSection", ""),
     ("workers.NAME", "WorkerSection", "SharedSection"),

@@ -25,6 +25,22 @@ GroupConfig = GroupPolicy
 
 
 @dataclass(frozen=True, slots=True)
+class IncidentSettings:
+    """The proof of incidents. At most `keep` bundles and `max_size` bytes; `keep` 0: none.
+
+    `stacks`: by py-spy where it may; `native` with frames of C code. `limit`: seconds for one
+    capture, and that a burial waits for it.
+    """
+
+    keep: int = 100
+    max_size: int = 256 * MIB
+    stacks: bool = True
+    native: bool = False
+    output_lines: int = 100
+    limit: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
 class SupervisorSettings:
     """The daemon itself. `socket_group` None: the daemon's own group.
     `log_file` None: standard error.
@@ -56,6 +72,7 @@ class SupervisorSettings:
     health_ready: ReadyRule = field(default_factory=ReadyRule)
     reload_restart: str = "now"
     governor: GovernorPolicy = field(default_factory=GovernorPolicy)
+    incidents: IncidentSettings = IncidentSettings()
 
 
 @dataclass(frozen=True, slots=True)

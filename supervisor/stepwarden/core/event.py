@@ -33,6 +33,8 @@ class Kind(StrEnum):
     SHADOW_CLEARED = "shadow_cleared"  # what it was alarmed by has ended by itself
     LEARNED = "learned"  # what is usual was taken over, or dropped, or begins anew
     GOVERNOR = "governor"  # kills are frozen, or go on
+    CAPTURED = "captured"  # the stacks of a worker under suspicion were looked at
+    INCIDENT = "incident"  # the proof of an incident was kept, or could not be
     OPERATOR = "operator"  # a command was taken
     DAEMON = "daemon"  # the daemon itself started, stopped, had trouble
 

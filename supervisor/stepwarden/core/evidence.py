@@ -13,6 +13,7 @@ from stepwarden_proto.page import STARTUP_PHASES
 
 from stepwarden.core.facts import RankFacts
 from stepwarden.core.progress_seen import ProgressSeen
+from stepwarden.core.stacks import StackDiff
 from stepwarden.core.starved import NOT_STARVED, Starved
 from stepwarden.core.usual import Usual
 
@@ -174,6 +175,7 @@ class WorkerEvidence:
     this host the kernel has killed in the last seconds because memory ran out; looked up only
     where something of it has ended.
     `starved`: the time that it could not use.
+    `stacks`: what two looks at the stacks of a rank came to, by its name; "" for all of them.
     """
 
     ranks: Mapping[str, RankEvidence] = field(default_factory=dict)
@@ -190,3 +192,4 @@ class WorkerEvidence:
     facts_before: RankFacts | None = None
     oom_kills: int = 0
     starved: Starved = NOT_STARVED
+    stacks: Mapping[str, StackDiff] = field(default_factory=dict)

@@ -22,6 +22,7 @@ from stepwarden.core.governor import Leave, Refusal, always
 from stepwarden.core.lifecycle import Trigger, step
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.sparing import held_up, observed
+from stepwarden.core.stacks import Place
 from stepwarden.core.verdict import Judgement, Ruling, Suspicion, judge, open_suspicion
 from stepwarden.core.worker import Outcome, WorkerState, die
 
@@ -135,6 +136,26 @@ def _length(clock: RunningClock, evidence: WorkerEvidence) -> float | None:
     return lengths.get(clock.step.number)
 
 
+def _with_stacks(suspicion: Suspicion, evidence: WorkerEvidence) -> Suspicion:
+    """The newest that two looks at its stacks came to; of a start those of the whole worker."""
+    seen = evidence.stacks.get(suspicion.clock.subject)
+    return suspicion if seen is suspicion.stacks else replace(suspicion, stacks=seen)
+
+
+def _seen(suspicion: Suspicion) -> str:
+    stacks = suspicion.stacks
+    if stacks is None or stacks.place is Place.UNKNOWN:
+        return ""
+    return f"; {stacks.sentence}"
+
+
+def _stack_data(suspicion: Suspicion) -> dict[str, str | None]:
+    stacks = suspicion.stacks
+    if stacks is None:
+        return {}
+    return {"stacks": stacks.place.value, "stacks_sentence": stacks.sentence}
+
+
 def _judge_open(
     outcome: Outcome,
     policy: WorkerPolicy,
@@ -144,7 +165,7 @@ def _judge_open(
     leave: Leave,
 ) -> bool:
     judgements = [
-        _judged(suspicion, policy, evidence, awareness, now)
+        _judged(_with_stacks(suspicion, evidence), policy, evidence, awareness, now)
         for suspicion in outcome.state.suspicions
     ]
     dead = [judgement for judgement in judgements if judgement.ruling is Ruling.DEAD]
@@ -220,7 +241,7 @@ def _condemn(
     now: float,
 ) -> None:
     clock = judgement.suspicion.clock
-    text = sentences.ruled(judgement, policy.busy_cpu, now)
+    text = sentences.ruled(judgement, policy.busy_cpu, now) + _seen(judgement.suspicion)
     percent = judgement.measurement.percent if judgement.measurement else None
     outcome.state = replace(outcome.state, finding=judgement.suspicion.finding)
     die(
@@ -237,6 +258,7 @@ def _condemn(
         cpu_percent=percent,
         windows=judgement.suspicion.windows,
         longer=judgement.longer,
+        **_stack_data(judgement.suspicion),
         **_numbers(clock, now),
         **data_of(judgement.suspicion.finding),
     )
@@ -244,7 +266,7 @@ def _condemn(
 
 def _grant(outcome: Outcome, policy: WorkerPolicy, judgement: Judgement, now: float) -> None:
     clock = judgement.suspicion.clock
-    text = sentences.ruled(judgement, policy.busy_cpu, now)
+    text = sentences.ruled(judgement, policy.busy_cpu, now) + _seen(judgement.suspicion)
     percent = judgement.measurement.percent if judgement.measurement else None
     goes_to = step(outcome.state.lifecycle, Trigger.WINDOW_GRANTED)
     outcome.state = replace(outcome.state, lifecycle=goes_to, sentence=text)
@@ -257,6 +279,7 @@ def _grant(outcome: Outcome, policy: WorkerPolicy, judgement: Judgement, now: fl
         cpu_percent=percent,
         windows=judgement.suspicion.windows,
         longer=judgement.longer,
+        **_stack_data(judgement.suspicion),
         **_numbers(clock, now),
         **data_of(judgement.suspicion.finding),
     )

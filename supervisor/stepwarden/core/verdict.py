@@ -17,6 +17,7 @@ from stepwarden.core.deadline import Deadline, elapsed
 from stepwarden.core.evidence import CpuSample
 from stepwarden.core.facts import RankFacts
 from stepwarden.core.finding import Finding
+from stepwarden.core.stacks import StackDiff
 
 NOT_RUNNING_STATES = frozenset({"T", "Z", "X"})
 """Process states that cannot compute: stopped, zombie, dead. Not "t": a profiler that looks at a
@@ -123,6 +124,7 @@ class Suspicion:
     facts: RankFacts | None = None
     finding: Finding | None = None
     starved_before: float = 0.0
+    stacks: StackDiff | None = None  # what two looks at its stacks came to; None: none yet
 
     @property
     def key(self) -> tuple[str, Cause, int]:

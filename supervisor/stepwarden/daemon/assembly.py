@@ -29,6 +29,7 @@ from stepwarden.daemon.grouping import Groups
 from stepwarden.daemon.holding import Holds
 from stepwarden.daemon.hooks import Hooks
 from stepwarden.daemon.host_services import HostServices
+from stepwarden.daemon.incidents import Incidents
 from stepwarden.daemon.keeping import Keeper
 from stepwarden.daemon.learning import Learning
 from stepwarden.daemon.life import Life
@@ -64,6 +65,7 @@ from stepwarden.edge.pressure import host_pressure
 from stepwarden.edge.reaper import Reaper
 from stepwarden.edge.short_command import short_runner
 from stepwarden.edge.snapshots import Snapshots
+from stepwarden.edge.stack_capture import StackCapture
 from stepwarden.edge.state_store import StateStore
 from stepwarden.edge.systemd import Notifier, strip
 from stepwarden.edge.views import RecordedEvent
@@ -144,6 +146,7 @@ class Machine:
             self.groups,
             lambda: self.runners.note,
             self.governing,
+            self.incidents,
         )
         self.admin = AdminServer(self.sockets.admin, self.backend, clock, reports.health.table)
         reports.reporter.attach(self.units, self._publish)
@@ -166,6 +169,9 @@ class Machine:
             families, self.runners, self.store, self.snapshots, clock, note, self.page_home
         )
         run_short = short_runner(self.launcher, exits.reaper, clock, mark)
+        capture = StackCapture(self.launcher, exits.reaper, clock, mark)
+        self.incidents = Incidents(self.units, config.supervisor, capture, hooks)
+        self.endings.before = self.incidents.before_burial
         watching = Watching(run_short, hooks)
         self.actor = Actor(
             self.units,
@@ -193,6 +199,7 @@ class Machine:
         self.meter = Meter(
             self.units, self._restarts_used, lambda: reporter.trouble, clock, reporter.note
         )
+        self.meter.follow_incidents(self.incidents.counts)
         self.metrics = MetricsServer(
             targets(config.supervisor.metrics, "supervisor.metrics"),
             MetricsPage(
@@ -214,6 +221,7 @@ class Machine:
             self.actor.follow,
             self.holds.follow,
             self.groups.follow,
+            self.incidents.follow,
         ]
         self.loop = VerdictLoop(
             self.units,
@@ -295,6 +303,7 @@ class Machine:
 
     def _publish(self, recorded: RecordedEvent) -> None:
         self.meter.event(recorded.event)
+        self.incidents.event(recorded)
         self.admin.publish(recorded)
 
     def _doubt_figures(self) -> DoubtFigures:

@@ -20,6 +20,7 @@ from stepwarden.core.sentences import seconds
 from stepwarden.daemon import gather
 from stepwarden.daemon.governing import Governing
 from stepwarden.daemon.grouping import Groups
+from stepwarden.daemon.incidents import Incidents
 from stepwarden.daemon.life import Life, RankMemory
 from stepwarden.daemon.loop import VerdictLoop
 from stepwarden.daemon.reloading import Reloader
@@ -53,11 +54,13 @@ class Backend:
         groups: Groups | None = None,
         runner_note: Callable[[], str] = lambda: "",
         governing: Governing | None = None,
+        incidents: Incidents | None = None,
     ) -> None:
         self._units = units
         self._groups = Groups(units) if groups is None else groups
         self._runner_note = runner_note
         self._governing = governing
+        self._incidents = incidents
         self._loop = loop
         self._reporter = reporter
         self._store = store
@@ -163,6 +166,14 @@ class Backend:
         if self._governing is not None:
             standing = self._governing.standing(self._clock.monotonic())
         return DoubtView(score, " and ".join(why), standing)
+
+    def stacks_note(self) -> str:
+        """Why stacks of hung workers cannot be captured."""
+        return "" if self._incidents is None else self._incidents.note
+
+    def incidents(self) -> Path | None:
+        """Where bundles are kept."""
+        return None if self._incidents is None else self._incidents.directory
 
 
 def _view(unit: Unit, groups: Groups, now: float) -> WorkerView:

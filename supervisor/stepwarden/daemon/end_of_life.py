@@ -1,6 +1,7 @@
 """One ending of a worker, step by step: what is done is done once, whatever fails after it.
 
     the start     given up where it waits, seen to its end where it is under way
+    proof         what only the living tree can tell is captured, within its limit
     by command    the operator's own stop command
     by its runner what a runner does first (`systemctl stop` of a unit of the operator's)
     burial        every process, until not one is left
@@ -71,6 +72,7 @@ class EndOfLife:
         self._ordered_at = clock.monotonic()
         self._steps: list[Step] = [
             self._end_start,
+            self._keep_proof,
             self._by_command,
             self._by_runner,
             self._bury,
@@ -111,6 +113,13 @@ class EndOfLife:
             await asyncio.wait({life.spawning})
             self.ordered_anew()
         self._watching.end(life)
+
+    async def _keep_proof(self) -> None:
+        """A fault in it must not leave a dead worker as it is."""
+        try:
+            await self._endings.before(self._unit)
+        except Exception as error:
+            self._tell(f"its proof could not be kept: {type(error).__name__}: {error}")
 
     async def _by_command(self) -> None:
         """Also for what was left behind. Whatever comes of it, the tree is ended afterwards."""

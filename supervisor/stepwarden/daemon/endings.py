@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from stepwarden.clock import Clock
@@ -26,6 +26,10 @@ LEFT_BEHIND = "left behind by an earlier daemon: "
 
 Whose = list[tuple[Family, str]]
 """Families to end, each with the words that say whose they are."""
+
+
+async def _nothing(_: Unit) -> None:
+    """Where there is nothing to do first."""
 
 
 class Endings:
@@ -52,6 +56,8 @@ class Endings:
         self._note = note
         self._page_home = page_home
         self._inherited: dict[str, list[LifeRecord]] = {}
+        self.before: Callable[[Unit], Awaitable[None]] = _nothing
+        """Done before a worker's tree is ended, within a limit of its own."""
 
     def end_first(self, record: LifeRecord) -> None:
         """This life of a worker was left behind and is ended with the next burial of it."""

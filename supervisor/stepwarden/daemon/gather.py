@@ -253,6 +253,7 @@ def evidence_of(life: Life) -> WorkerEvidence:
         facts_before=life.tree_facts[0],
         facts=life.tree_facts[1],
         starved=life.starving.starved,
+        stacks=life.stacks,
     )
 
 

@@ -13,6 +13,7 @@ from stepwarden.core.evidence import CpuSample, Exit, ProcessId
 from stepwarden.core.facts import RankFacts
 from stepwarden.core.heartbeat import RankBeats
 from stepwarden.core.progress_seen import ProgressSeen
+from stepwarden.core.stacks import StackDiff
 from stepwarden.core.usual import Usual
 from stepwarden.daemon.leases import Noted
 from stepwarden.daemon.lesson import Lesson
@@ -92,7 +93,8 @@ class Life:
     `arrived`: somebody came; `dismissed`: who may not, by pid and start time in its own namespace.
     `refused`: ranks whose page is not believed, already told of. `watched`: every process that was
     ever one of its ranks, whose end is heard of. `launcher`: the process that is about to become
-    its main one.
+    its main one. `stacks`: what two looks at the stacks of each rank came to, while it is under
+    suspicion; "" for all of them.
     """
 
     worker: str
@@ -135,6 +137,7 @@ class Life:
     taught_at: float | None = None
     unteachable: bool = False
     starving: StarvedMemory = field(default_factory=StarvedMemory)
+    stacks: dict[str, StackDiff] = field(default_factory=dict)
 
 
 def new_name(worker: str, incarnation: int) -> str:

@@ -167,6 +167,7 @@ class Daemon:
         await machine.admin.start()
         self._sockets.start()
         self._certificates.start()
+        await machine.incidents.start()
         machine.backend.closed = ""
         reports.reporter.turned(self._clock.monotonic())
         reports.notifier.ready()

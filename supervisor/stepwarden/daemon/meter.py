@@ -12,6 +12,7 @@ from stepwarden.clock import Clock
 from stepwarden.core.deadline import Deadline, elapsed
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.turn import HEARTBEAT_SECONDS
+from stepwarden.daemon.incident_counts import IncidentCounts
 from stepwarden.daemon.unit import Unit
 from stepwarden.daemon.worker_meter import WorkerMeter
 from stepwarden.edge.metrics_snapshot import DoubtFigures, MetricsSnapshot, SupervisorFigures
@@ -44,6 +45,7 @@ class Meter:
         self._lag, self._turns = Histogram(LAG_SECONDS), Histogram(TURN_SECONDS)
         self._events = {kind.value: 0 for kind in Kind}
         self._reloads = ReloadCounts(clock.wall().timestamp())
+        self._proof = IncidentCounts()
         self._paused = 0.0
         self._faulty = False
         self.faults = 0
@@ -67,6 +69,10 @@ class Meter:
     def follow_doubt(self, doubt: Callable[[], DoubtFigures]) -> None:
         """Show these from now on; they are read once a second."""
         self._doubt = doubt
+
+    def follow_incidents(self, counts: IncidentCounts) -> None:
+        """The same of these."""
+        self._proof = counts
 
     def turned(self, due: float, began: float) -> None:
         """The loop has turned: it was `due` then, and `began` to look then.
@@ -119,4 +125,7 @@ class Meter:
             reload_ok=not self._reloads.last_failed,
             reloaded_at=self._reloads.succeeded_at,
             doubt=self._doubt(),
+            stacks_available=self._proof.stacks_available,
+            captures={"seen": self._proof.captured, "failed": self._proof.not_captured},
+            incidents={"kept": self._proof.kept, "failed": self._proof.not_kept},
         )

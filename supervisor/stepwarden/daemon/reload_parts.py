@@ -72,6 +72,7 @@ class Reloading:
             reporter.use_log(make_logger(form, level, self._reports.log_writer, self._clock, file))
         reporter.judge_ready_by(settings.health_ready)
         self._machine.governing.reconfigure(settings.governor, self._clock.monotonic())
+        self._machine.incidents.reconfigure(settings.incidents)
         self._machine.applier.apply(new, planned)
         self._machine.tasks.start(self.following.follow(new))
         reporter.changed()

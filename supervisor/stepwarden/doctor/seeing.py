@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from stepwarden.doctor.check import Check
 from stepwarden.doctor.finding import Finding, names, ok, problem, unknown, warning
-from stepwarden.doctor.process import capabilities_of, text_of
+from stepwarden.doctor.process import capabilities_of
 from stepwarden.doctor.subject import Subject
 from stepwarden.edge.launcher import SpawnFailed
+from stepwarden.edge.tracing import INSTALL, SCOPES, find_py_spy, find_tracing
 from stepwarden.edge.users import user_of
 
 THEME = "processes"
-YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
-
-_SCOPES = {
-    1: "only of its own descendants",
-    2: "only with CAP_SYS_PTRACE",
-    3: "of nobody, until the next boot",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Seeing:
     """`scope` None: no yama. `others`: workers of another user than the daemon's.
 
-    `capabilities` None: they cannot be read. `py_spy`: where it is, None: nowhere.
+    `capabilities` None: they cannot be read. `py_spy`: where it is, None: nowhere. `wanted`: the
+    configuration lets the daemon capture stacks.
     """
 
     who: str
@@ -36,18 +29,19 @@ class Seeing:
     capabilities: frozenset[str] | None
     others: tuple[str, ...]
     py_spy: str | None
+    wanted: bool = True
 
 
 def gather(subject: Subject) -> Seeing:
     """Facts of the daemon, or of this shell in its place."""
     daemon = subject.daemon
-    scope = text_of(YAMA)
     return Seeing(
         who=daemon.who,
-        scope=int(scope) if scope is not None and scope.isdigit() else None,
+        scope=find_tracing().scope,
         capabilities=capabilities_of(daemon.process),
         others=_of_other_users(subject, daemon.uid),
-        py_spy=shutil.which("py-spy"),
+        py_spy=find_py_spy(),
+        wanted=subject.settings.incidents.stacks,
     )
 
 
@@ -75,23 +69,26 @@ def judge_reach(facts: Seeing) -> Iterator[Finding]:
 
 
 def judge_stacks(facts: Seeing) -> Iterator[Finding]:
-    """Whether a person can look at the stack of a hung worker."""
+    """Whether the daemon, or a person, can look at the stack of a hung worker."""
     may = facts.capabilities is not None and "CAP_SYS_PTRACE" in facts.capabilities
-    says = _SCOPES.get(facts.scope or 0)
+    says = SCOPES.get(facts.scope or 0)
     if facts.scope == 3:
         advice = "boot without kernel.yama.ptrace_scope=3; no py-spy or gdb works until then"
         yield warning("kernel.yama.ptrace_scope is 3: nobody may trace anybody", advice)
     elif says is not None and not may:
         yield warning(
             f"kernel.yama.ptrace_scope is {facts.scope}: {facts.who} may read stacks {says}",
-            "look at hung workers as root (sudo py-spy dump --pid PID), or set it to 0",
+            "give the daemon CAP_SYS_PTRACE or set it to 0, else no stacks are captured; a person"
+            " can look as root (sudo py-spy dump --pid PID)",
         )
     else:
         scope = "no yama" if facts.scope is None else f"ptrace_scope {facts.scope}"
         yield ok(f"stacks of workers can be read ({scope})")
-    if facts.py_spy is None:
-        advice = "to see where a hung Python worker stands: pip install py-spy"
-        yield ok("py-spy is not on PATH; stepwarden does not need it", advice=advice)
+    if not facts.wanted:
+        yield ok("no stacks are captured: incidents.stacks is off")
+    elif facts.py_spy is None:
+        text = "py-spy is not installed: nobody will see where a hung Python worker stood"
+        yield warning(text, f"{INSTALL}; or write incidents: {{stacks: off}}")
     else:
         yield ok(f"py-spy is there: {facts.py_spy}")
 

@@ -6,10 +6,11 @@ It runs on the main loop and asks an `AdminBackend`, the daemon, for what it sho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -25,8 +26,10 @@ from stepwarden.edge.admin_health import health_handlers
 from stepwarden.edge.admin_reflection import enable_reflection
 from stepwarden.edge.aside import Aside
 from stepwarden.edge.bound_servers import BoundServers
+from stepwarden.edge.bundle import BundleError
 from stepwarden.edge.event_hub import EventHub, Subscription
 from stepwarden.edge.health_table import HealthTable
+from stepwarden.edge.incident_views import incident_bytes, list_incidents
 from stepwarden.edge.learned_views import learned_message
 from stepwarden.edge.listen import LISTEN_OPTIONS, UnixTarget, at_most
 from stepwarden.edge.operator_commands import (
@@ -67,6 +70,11 @@ MAX_CONNECTIONS = 1024
 OUTPUT_SECONDS = 1.0
 """A worker is shown without its output where its files cannot be read within this."""
 
+INCIDENT_SECONDS = 20.0
+"""Bundles are looked for no longer than this."""
+
+CHUNK_BYTES = 256 << 10
+
 LOOK_SECONDS = 0.5
 """Whoever waits for a reload looks this often too: events may come faster than they are read."""
 
@@ -80,6 +88,7 @@ _CODES = {
     ExitCode.REFUSED: grpc.StatusCode.PERMISSION_DENIED,
 }
 
+T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -129,6 +138,12 @@ class AdminBackend(Protocol):
 
     def doubt(self) -> DoubtView:
         """How much the daemon doubts itself, and what its governor holds up."""
+
+    def stacks_note(self) -> str:
+        """Why stacks of hung workers cannot be captured; "" where they can."""
+
+    def incidents(self) -> Path | None:
+        """Where bundles are kept; None: nowhere."""
 
 
 class AdminServer:
@@ -183,6 +198,7 @@ class _Service(rpc.SupervisorServiceServicer):
         self._clock = clock
         self._last = LastCommands()
         self._files = Aside(clock)
+        self._bundles = Aside(clock)
         self.hub = EventHub()
 
     async def ListWorkers(self, request: Any, context: Context) -> Any:
@@ -198,6 +214,7 @@ class _Service(rpc.SupervisorServiceServicer):
         doubt = self._backend.doubt()
         answer.doubt_score, answer.doubt_reason = doubt.score, doubt.reason
         answer.governor = doubt.governor
+        answer.stacks_note = self._backend.stacks_note()
         answer.configuration.CopyFrom(config_message(self._backend.configuration()))
         return answer
 
@@ -265,6 +282,28 @@ class _Service(rpc.SupervisorServiceServicer):
                 await self._settle(outcome, subscription, request.wait_seconds)
         waited = outcome.applied and request.HasField("wait_seconds")
         return reload_message(outcome, self._backend.unsettled(outcome) if waited else [])
+
+    async def ListIncidents(self, request: Any, context: Context) -> Any:
+        directory = self._backend.incidents()
+        wanted = partial(list_incidents, directory, request)
+        return await self._of_incidents(wanted, context)
+
+    async def ExportIncident(self, request: Any, context: Context) -> AsyncIterator[Any]:
+        found = partial(incident_bytes, self._backend.incidents(), request.id)
+        data = await self._of_incidents(found, context)
+        for begin in range(0, len(data), CHUNK_BYTES):
+            yield pb.ExportIncidentResponse(chunk=data[begin : begin + CHUNK_BYTES])
+
+    async def _of_incidents(self, work: Callable[[], T], context: Context) -> T:
+        limit = Deadline.after(self._clock.monotonic(), INCIDENT_SECONDS)
+        try:
+            return await self._bundles.call(work, limit)
+        except BundleError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except OSError as error:  # TimeoutError is one too
+            text = f"the incidents cannot be read: {error.strerror or error}"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
+        raise AssertionError("abort returned")
 
     async def _settle(
         self, outcome: ReloadOutcome, subscription: Subscription, seconds: float

@@ -89,6 +89,9 @@ class MetricsPage:
             self._faults(),
             self.scrapes,
             self.dropped,
+            int(own.stacks_available),
+            dict(own.captures),
+            dict(own.incidents),
         )
 
 

@@ -59,6 +59,9 @@ class SupervisorFigures:
     reload_ok: bool = True
     reloaded_at: float = 0.0
     doubt: DoubtFigures = DoubtFigures()
+    stacks_available: bool = False
+    captures: Mapping[str, int] = field(default_factory=dict)
+    incidents: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

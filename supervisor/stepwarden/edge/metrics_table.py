@@ -149,6 +149,24 @@ SUPERVISOR_METRICS = (
         COUNTER,
         "Connections to this endpoint that were given up: too many at once, too slow, or no HTTP.",
     ),
+    _own(
+        "stacks_available",
+        GAUGE,
+        "1 while the stacks of hung Python workers can be captured; 0: py-spy is missing or may"
+        " not, or incidents.stacks is off. `stepwarden doctor` says why.",
+    ),
+    _own(
+        "stack_captures_total",
+        COUNTER,
+        "Looks at the stacks of a process: `seen`, or `failed`.",
+        "result",
+    ),
+    _own(
+        "incidents_total",
+        COUNTER,
+        "Bundles of UNHEALTHY and DEAD workers: `kept`, or `failed`, where the disk took none.",
+        "result",
+    ),
 )
 
 WORKER_STATE = _worker("worker_state", GAUGE, "1 for the state that it is in, else 0.", "state")
