@@ -20,6 +20,7 @@ GOOD = "workers:\n  w1: {command: [a], backend: cpu}\n"
 def directory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="sw-") as name:
         (Path(name) / "good.yaml").write_text(GOOD)
+        (Path(name) / "steps.csv").write_text("begin,seconds\n0,0.5\n")
         with admin_process(Path(name) / "admin.sock"):
             yield Path(name)
 
@@ -31,6 +32,8 @@ COMMAND_LINES = {
     "check --json": ["check", "good.yaml", "--json"],
     "check --effective": ["check", "good.yaml", "--effective"],
     "explain": ["explain", "--backend", "cpu", "--num-seqs", "1"],
+    "calibrate": ["calibrate", "--help"],
+    "replay": ["replay", "steps.csv", "--backend", "cpu"],
     "doctor": ["doctor", "good.yaml", "--engine-dead", "w1"],
     "schema": ["schema"],
     "schema --markdown": ["schema", "--markdown"],

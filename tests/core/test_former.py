@@ -55,7 +55,7 @@ def test_an_open_step_has_the_largest_budget_since_it_began(
     state, rules = healthy(), policy(first)
     for at, base in enumerate(reloads):
         after = policy(base)
-        state = judged_anew(state, rules, after, 20.0 + at)
+        state = judged_anew(state, rules, after, 20.0 + at).state
         rules = after
     known = [first, *reloads][-MOST - 1 :]
     got = step_budget(state, rules, stepping(7, 10.0), 40.0)
@@ -64,7 +64,7 @@ def test_an_open_step_has_the_largest_budget_since_it_began(
 
 
 def test_a_smaller_budget_makes_nobody_late_and_holds_from_the_next_step_on() -> None:
-    state = judged_anew(healthy(), policy(300.0), policy(10.0), 100.0)
+    state = judged_anew(healthy(), policy(300.0), policy(10.0), 100.0).state
     after = advance(state, policy(10.0), stepping(5, 10.0), AWAKE, 200.0).state
     assert after.lifecycle is State.HEALTHY
     assert after.former, "its step is still open"
@@ -77,7 +77,7 @@ def test_a_smaller_budget_makes_nobody_late_and_holds_from_the_next_step_on() ->
 def test_a_larger_budget_brings_an_unhealthy_worker_back_at_once() -> None:
     state = advance(healthy(), policy(10.0), stepping(5, 10.0), AWAKE, 21.0).state
     assert state.lifecycle is State.UNHEALTHY
-    state = judged_anew(state, policy(10.0), policy(300.0), 22.0)
+    state = judged_anew(state, policy(10.0), policy(300.0), 22.0).state
     outcome = advance(state, policy(300.0), stepping(5, 10.0), AWAKE, 22.0)
     assert outcome.state.lifecycle is State.HEALTHY
     told = [event.sentence for event in outcome.events]
@@ -86,7 +86,7 @@ def test_a_larger_budget_brings_an_unhealthy_worker_back_at_once() -> None:
 
 def test_an_agent_that_is_asked_for_now_has_its_time_from_now_on() -> None:
     none, required = policy(10.0, agent=AGENT_NONE), policy(10.0, agent=AGENT_REQUIRED)
-    state = judged_anew(healthy(), none, required, 1000.0)
+    state = judged_anew(healthy(), none, required, 1000.0).state
     after = advance(state, required, WorkerEvidence(), AWAKE, 1001.0).state
     assert after.lifecycle is State.HEALTHY
     after = advance(after, required, WorkerEvidence(), AWAKE, 1031.0).state
@@ -97,7 +97,7 @@ def test_a_shorter_wait_for_a_platform_holds_for_the_next_wait() -> None:
     long = policy(1.0, attached=True, expect_external=600.0)
     short = replace(long, expect_external=1.0)
     state = replace(healthy(), lifecycle=State.STARTING, ready_at=None, spawned_at=0.0)
-    state = judged_anew(state, long, short, 100.0)
+    state = judged_anew(state, long, short, 100.0).state
     waits = WorkerEvidence(held="waits for its agent")
     assert advance(state, short, waits, AWAKE, 101.0).state.lifecycle is State.STARTING
     assert advance(state, short, waits, AWAKE, 601.0).state.lifecycle is State.FAILED

@@ -178,7 +178,7 @@ def test_a_reload_to_on_leaves_the_open_step_what_it_began_with() -> None:
 
     def reload() -> None:
         before, world.policy = world.policy, replace(world.policy, learn=LEARN_ON)
-        world.state = judged_anew(world.state, before, world.policy, world.clock.now)
+        world.state = judged_anew(world.state, before, world.policy, world.clock.now).state
 
     world.at(25.0, reload)
     world.run(340.0)

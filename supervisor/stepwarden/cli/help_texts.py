@@ -64,6 +64,25 @@ TEXTS: dict[str, tuple[str, tuple[str, ...], tuple[ExitCode, ...]]] = {
         ),
         (*_ASKING, _E.UNKNOWN_WORKER, _E.ACTION_FAILED, _E.CONFIG),
     ),
+    "replay": (
+        "Judges again what a daemon recorded of each call into its judge, and says whether the same"
+        " alarms, deaths and restarts come of it. With --config: what the rules of that file would"
+        " have changed. A step trace of another program (CSV, a step a line: begin, seconds,"
+        " num_seqs, num_tokens) is judged too. Needs no daemon.",
+        (
+            "stepwarden replay /var/lib/stepwarden",
+            "stepwarden replay /var/lib/stepwarden --config new.yaml --worker gemma-cpu",
+            "stepwarden replay steps.csv --backend cpu",
+        ),
+        (
+            _E.OK,
+            _E.INTERNAL,
+            _E.USAGE,
+            _E.UNKNOWN_WORKER,
+            _E.ACTION_FAILED,
+            _E.CONFIG,
+        ),
+    ),
     "doctor": (
         "Looks at the host, the file, the daemon and the engines' environments as an experienced"
         " operator would, and says what to do. Nothing is changed, and no command of the file is"

@@ -20,6 +20,7 @@ COMMANDS = {
     "explain": ("explain", "say what one step may take, with the arithmetic"),
     "calibrate": ("calibrate", "make step budgets for the file from what was seen"),
     "doctor": ("doctor", "look at host, file, daemon and engines, and say what to do"),
+    "replay": ("replay", "judge again what was recorded, by the same rules or by others"),
     "schema": ("schema", "print the JSON Schema of the configuration file"),
     "install": ("install", "lay the systemd service down, and say what is left to do"),
     "status": ("status", "show every worker: state, cause, step, budget left, restarts"),

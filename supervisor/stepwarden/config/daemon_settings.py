@@ -51,6 +51,7 @@ def build_supervisor(section: SupervisorSection, findings: Findings) -> Supervis
             section.governor.deaths, section.governor.within, section.governor.freeze_max
         ),
         incidents=build_incidents(section.incidents),
+        recording_size=section.recording.max_size,
     )
     for name in ("agent_socket", "admin_socket"):
         said = getattr(section, name) is not None

@@ -112,6 +112,7 @@ def effective_supervisor(settings: SupervisorSettings) -> dict[str, Any]:
         metrics=listener(settings.metrics),
         log=_log(settings),
         incidents=_incidents(settings.incidents),
+        recording={"max_size": settings.recording_size},
     )
 
 

@@ -9,16 +9,18 @@ from pydantic import Field
 from stepwarden.config.fields import Address, Choice, Duration, Flag, Text, Whole
 from stepwarden.config.incident_section import IncidentsSection
 from stepwarden.config.listen_section import ListenSection
-from stepwarden.config.quantities import OneOrMore
+from stepwarden.config.quantities import OneOrMore, Size
 from stepwarden.config.ready_rules import ALL, ReadyRuleSection
 from stepwarden.config.sections import (
     ABSOLUTE_PATH,
     ARGUMENT,
     DAY,
     HOUR,
+    KIB,
     MINUTE,
     SHORTEST,
     TEMPLATE_PATH,
+    TIB,
     Section,
     SharedSection,
 )
@@ -127,6 +129,16 @@ class GovernorSection(Section):
     )
 
 
+class RecordingSection(Section):
+    """What the judge saw, kept for `stepwarden replay` in the state directory."""
+
+    max_size: Annotated[int, Size(0, TIB)] = Field(
+        default=64 * KIB * KIB,
+        description="All files together; the oldest go first. A worker of one rank writes about"
+        " 2 MiB a day. 0 records nothing.",
+    )
+
+
 class SupervisorSection(Section):
     """The daemon itself."""
 
@@ -178,6 +190,7 @@ class SupervisorSection(Section):
     metrics: MetricsSection = MetricsSection()
     log: LogSection = LogSection()
     incidents: IncidentsSection = IncidentsSection()
+    recording: RecordingSection = RecordingSection()
 
 
 class StepSection(Section):

@@ -25,6 +25,7 @@ _PLACES = (
     ("supervisor.metrics", "MetricsSection", ""),
     ("supervisor.log", "LogSection", ""),
     ("supervisor.incidents", "IncidentsSection", ""),
+    ("supervisor.recording", "RecordingSection", ""),
     ("backends.NAME", "BackendSection", ""),
     ("step: of a backend or a worker", "StepSection", ""),
     ("workers.NAME", "WorkerSection", "SharedSection"),

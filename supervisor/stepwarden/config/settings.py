@@ -49,6 +49,7 @@ class SupervisorSettings:
     `runner` auto, systemd or spawn. `stop_limit`: seconds that whatever stops the daemon gives it
     to end all workers.
     `loop_limit`: seconds that the loop may stand still before the daemon ends itself; 0: for ever.
+    `recording_size`: bytes that all that is recorded for a replay may have; 0: nothing is.
     """
 
     runtime_dir: Path
@@ -73,6 +74,7 @@ class SupervisorSettings:
     reload_restart: str = "now"
     governor: GovernorPolicy = field(default_factory=GovernorPolicy)
     incidents: IncidentSettings = IncidentSettings()
+    recording_size: int = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stepwarden.core import lifecycle, restarts, sentences
+from stepwarden.core.calls import recorded
 from stepwarden.core.deadline import Deadline
 from stepwarden.core.event import Kind
 from stepwarden.core.evidence import ProcessId
@@ -20,6 +21,7 @@ UNKILLABLE = "unkillable"
 """The cause of FAILED while something of the old tree is left."""
 
 
+@recorded("policy", "leftovers", "now", "spread", "gone", "group")
 def buried(
     state: WorkerState,
     policy: WorkerPolicy,

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from stepwarden.core import lifecycle
 from stepwarden.core.action import EndTree
+from stepwarden.core.calls import recorded
 from stepwarden.core.event import Kind
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.restarts import Ledger
 from stepwarden.core.worker import Outcome, WorkerState, begin_life
 
 
+@recorded("word", "now", "by")
 def command(state: WorkerState, word: str, now: float, by: str = "the operator") -> Outcome:
     """The operator says `start`, `stop` or `restart`; this stays his wish until he says another."""
     outcome = _told(state, word, now, by)
@@ -24,6 +26,7 @@ BY_DAEMON = "stopped by the ending supervisor"
 BY_HOST = "stopped by the service manager: the host shuts down"
 
 
+@recorded("now", "why")
 def end_with_daemon(state: WorkerState, now: float, why: str = BY_DAEMON) -> Outcome:
     """The daemon, or the host, ends and takes the worker with it; nobody wished that it stay down.
 
@@ -40,6 +43,7 @@ def end_with_daemon(state: WorkerState, now: float, why: str = BY_DAEMON) -> Out
     return outcome
 
 
+@recorded("now", "sentence")
 def regroup(state: WorkerState, now: float, sentence: str) -> Outcome:
     """Its group starts again: end its tree and begin a new life. No death is counted."""
     outcome = Outcome(state)
@@ -50,6 +54,7 @@ def regroup(state: WorkerState, now: float, sentence: str) -> Outcome:
     return outcome
 
 
+@recorded("now", "sentence")
 def give_up(state: WorkerState, now: float, sentence: str) -> Outcome:
     """The restart budget of its group is spent: it ends in FAILED, now or when its tree is gone."""
     outcome = Outcome(state)

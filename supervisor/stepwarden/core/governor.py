@@ -50,6 +50,30 @@ def always(_capped: bool, _now: float) -> None:
     """The leave of a worker that nobody governs."""
 
 
+@dataclass(slots=True)
+class Asking:
+    """Asks for somebody and keeps what was refused."""
+
+    leave: Leave
+    refusal: Refusal | None = None
+
+    def __call__(self, capped: bool, now: float) -> Refusal | None:
+        """What `leave` says."""
+        self.refusal = self.leave(capped, now)
+        return self.refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The leave of a worker that was refused, as a recording has it."""
+
+    refusal: Refusal
+
+    def __call__(self, _capped: bool, _now: float) -> Refusal:
+        """The same as then."""
+        return self.refusal
+
+
 @dataclass(frozen=True, slots=True)
 class GovernorPolicy:
     """`deaths` by verdict `within` seconds; no freeze is longer than `freeze_max`, 0.0: none is."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from stepwarden.core import lifecycle
 from stepwarden.core.action import EndTree
+from stepwarden.core.calls import recorded
 from stepwarden.core.former import with_former
 from stepwarden.core.lifecycle import State, Trigger
 from stepwarden.core.policy import WorkerPolicy
@@ -15,15 +16,17 @@ from stepwarden.core.worker import Outcome, WorkerState, begin_life
 REMOVED = "stopped: the configuration does not name it any more"
 
 
+@recorded("before", "after", "now")
 def judged_anew(
     state: WorkerState, before: WorkerPolicy, after: WorkerPolicy, now: float
-) -> WorkerState:
+) -> Outcome:
     """Another policy holds from now on; what runs already keeps what it had where that is more."""
     if state.lifecycle not in lifecycle.LIVE:
-        return state
-    return replace(state, former=with_former(state.former, before, after, now))
+        return Outcome(state)
+    return Outcome(replace(state, former=with_former(state.former, before, after, now)))
 
 
+@recorded("policy", "now")
 def added(state: WorkerState, policy: WorkerPolicy, now: float) -> Outcome:
     """The configuration names it now: it starts, unless the operator or `autostart` says no.
 
@@ -43,6 +46,7 @@ def added(state: WorkerState, policy: WorkerPolicy, now: float) -> Outcome:
     return outcome
 
 
+@recorded("now")
 def let_start(state: WorkerState, now: float) -> Outcome:
     """`autostart` is true now: one that nobody has started or stopped yet starts."""
     outcome = Outcome(state)
@@ -51,6 +55,7 @@ def let_start(state: WorkerState, now: float) -> Outcome:
     return outcome
 
 
+@recorded("now")
 def removed(state: WorkerState, now: float) -> Outcome:
     """The configuration does not name it any more: its tree is ended, with its grace."""
     outcome = Outcome(
@@ -61,6 +66,7 @@ def removed(state: WorkerState, now: float) -> Outcome:
     return outcome
 
 
+@recorded("now", "removed")
 def let_go(state: WorkerState, now: float, *, removed: bool) -> Outcome:
     """What something else started is not ours to end; without it, its worker rests or goes on."""
     text = REMOVED if removed else "let go: it is described otherwise now"

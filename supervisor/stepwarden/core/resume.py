@@ -66,7 +66,8 @@ def resume(
     elif told is None:
         begin_life(outcome, Trigger.START, now, "started with the daemon")
     else:
-        return _follow(outcome, policy, told, now, spread)
+        outcome = _follow(outcome, policy, told, now, spread)
+        outcome.call = None  # a recording begins with what has come of it
     return outcome
 
 

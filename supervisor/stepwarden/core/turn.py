@@ -8,6 +8,7 @@ from stepwarden.core import lifecycle, sentences
 from stepwarden.core.adopted import adopted
 from stepwarden.core.awareness import Awareness
 from stepwarden.core.budget import Rows
+from stepwarden.core.calls import CALLS
 from stepwarden.core.clocks import (
     Cause,
     RunningClock,
@@ -21,7 +22,7 @@ from stepwarden.core.event import Kind
 from stepwarden.core.evidence import Exit, RankEvidence, WorkerEvidence
 from stepwarden.core.finding import Diagnosis, Finding
 from stepwarden.core.former import clocks_with, still_needed
-from stepwarden.core.governor import Leave, always
+from stepwarden.core.governor import Asking, Leave, Refused, always
 from stepwarden.core.grounds import silent_channel
 from stepwarden.core.left_open import warn_left_open
 from stepwarden.core.lifecycle import State, Trigger
@@ -31,7 +32,7 @@ from stepwarden.core.shadows import weigh_shadows
 from stepwarden.core.sparing import LEFT_ALONE, rank_missed
 from stepwarden.core.suspicions import weigh, well_until
 from stepwarden.core.unbegun import begun, failed_in_vain, held
-from stepwarden.core.worker import Outcome, WorkerState, begin_life, die
+from stepwarden.core.worker import Call, Outcome, WorkerState, begin_life, die
 
 Clocks = tuple[RunningClock, ...]
 
@@ -102,14 +103,24 @@ def advance(
 
     `clocks`: what `clocks_of` said of just these; None: not asked.
     """
+    asking = Asking(leave)
     outcome = Outcome(state)
     if state.lifecycle is State.RESTARTING and state.restart_at.passed(now):
         begin_life(outcome, Trigger.DELAY_OVER, now, "started again after its delay")
     elif state.lifecycle is State.FAILED and policy.attached:
         failed_in_vain(outcome, policy, evidence, now)
     elif state.lifecycle in lifecycle.LIVE and not _gone(outcome, policy, evidence, now):
-        _living(outcome, policy, evidence, awareness, now, leave, clocks)
+        _living(outcome, policy, evidence, awareness, now, asking, clocks)
+    outcome.call = Call(
+        "advance",
+        state,
+        {"policy": policy, "evidence": evidence, "awareness": awareness, "now": now}
+        | ({} if asking.refusal is None else {"leave": Refused(asking.refusal)}),
+    )
     return outcome
+
+
+CALLS["advance"] = advance
 
 
 def _living(

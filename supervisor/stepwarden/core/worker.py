@@ -8,6 +8,7 @@ those of `reconfigured` (a new configuration). None of them looks at anything bu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from stepwarden.core import lifecycle, restarts
@@ -79,14 +80,27 @@ class WorkerState:
         return self.ready_at is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a function of the core was called: its name, the state, and all else by name."""
+
+    name: str
+    state: WorkerState
+    arguments: Mapping[str, object]
+
+
 @dataclass(slots=True)
 class Outcome:
-    """What one call came to. `refusal` is set when a command was not taken."""
+    """What one call came to. `refusal` is set when a command was not taken.
+
+    `call`: the call that made it; None where it is a beginning that no state went before.
+    """
 
     state: WorkerState
     actions: list[Action] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     refusal: str | None = None
+    call: Call | None = None
 
     def note(
         self,

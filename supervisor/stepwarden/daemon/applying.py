@@ -86,7 +86,8 @@ class Applier:
         before, unit.config = unit.policy, worker
         if worker.name not in lacking:
             return unit
-        unit.state = reconfigured.judged_anew(unit.state, before, worker.policy, now)
+        outcome = reconfigured.judged_anew(unit.state, before, worker.policy, now)
+        self._parts.loop.apply(unit, outcome, now)
         life = unit.life
         if life is not None:
             life.outdated = lacking[worker.name]

@@ -37,6 +37,7 @@ from stepwarden.daemon.logs import make_logger, make_writer
 from stepwarden.daemon.loop import VerdictLoop
 from stepwarden.daemon.meter import Meter
 from stepwarden.daemon.nobodys import Nobodys
+from stepwarden.daemon.recorder import Recorder
 from stepwarden.daemon.report import Reporter
 from stepwarden.daemon.runners import ATTACH, SPAWN, SYSTEMD, UNIT, Runners
 from stepwarden.daemon.self_doubt import SelfDoubt
@@ -131,6 +132,7 @@ class Machine:
         self.holds = Holds(self.units, policies, self.host.unsure_of)
         self.groups = Groups(self.units, policies)
         self.keeper = Keeper(self.store)
+        self.recorder = Recorder(settings.state_dir, settings.recording_size, clock, note)
         self._make_hands(config, mark, Hooks(clock, note, self._poke, self.tasks))
         self.governing = Governing(
             self.units, self.groups, settings.governor, now, reports.reporter.note
@@ -216,6 +218,7 @@ class Machine:
         """The loop, and what follows what comes of it."""
         self.learning = Learning(self.store, reports.reporter.note)
         followers = [
+            self.recorder.follow,
             self.learning.follow,
             self.keeper.follow,
             self.actor.follow,

@@ -320,6 +320,7 @@ class Daemon:
                 machine.metrics.shutdown,
                 machine.actor.exits.reaper.stop,
                 machine.actor.exits.close,
+                machine.recorder.close,
                 self._say_stopped,
                 lambda: machine.learning.close(machine.units.values()),
                 reports.store.close,

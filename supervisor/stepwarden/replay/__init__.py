@@ -1,0 +1,1 @@
+"""What the judge saw, kept and judged again."""
