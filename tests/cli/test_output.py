@@ -33,6 +33,7 @@ COMMAND_LINES = {
     "check --effective": ["check", "good.yaml", "--effective"],
     "explain": ["explain", "--backend", "cpu", "--num-seqs", "1"],
     "calibrate": ["calibrate", "--help"],
+    "incidents": ["incidents", "--help"],
     "replay": ["replay", "steps.csv", "--backend", "cpu"],
     "doctor": ["doctor", "good.yaml", "--engine-dead", "w1"],
     "schema": ["schema"],
