@@ -67,3 +67,12 @@ def test_the_rank_with_the_least_left_is_shown() -> None:
     assert " 4 " in lines[1]
     assert all(len(line) <= 80 for line in lines)
     assert lines[2].startswith("w: late")
+
+
+def test_a_diagnosis_that_the_verdict_does_not_tell_has_a_line_of_its_own() -> None:
+    late = pb.Worker(name="w", state="UNHEALTHY", sentence="late", diagnosis="waiting", grounds="g")
+    assert "w: diagnosis waiting: g" in overview(pb.ListWorkersResponse(workers=[late]))
+    late.sentence = "late; diagnosis waiting: f"
+    assert "w: diagnosis waiting: g" not in overview(pb.ListWorkersResponse(workers=[late]))
+    rests = pb.Worker(name="w", state="HEALTHY", diagnosis="idle", grounds="nothing")
+    assert not any("idle" in line for line in overview(pb.ListWorkersResponse(workers=[rests])))

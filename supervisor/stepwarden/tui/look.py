@@ -118,7 +118,7 @@ def orders(rates: Rates) -> Mapping[str, Key | None]:
 
 
 def chosen(workers: Sequence[Any], wanted: str, key: Key | None, unwell: bool) -> list[Any]:
-    """Those whose name, state, cause, backend or group has `wanted` in it, in order."""
+    """Those whose name, state, cause, diagnosis, backend or group has `wanted` in it, in order."""
     found = [w for w in workers if _matches(w, wanted.casefold())]
     if unwell:
         found = [w for w in found if w.state not in WELL]
@@ -126,7 +126,8 @@ def chosen(workers: Sequence[Any], wanted: str, key: Key | None, unwell: bool) -
 
 
 def _matches(worker: Any, wanted: str) -> bool:
-    texts = (worker.name, worker.state, worker.cause, worker.backend, worker.group)
+    why = (worker.cause, worker.diagnosis)
+    texts = (worker.name, worker.state, *why, worker.backend, worker.group)
     return any(wanted in text.casefold() for text in texts)
 
 
