@@ -123,6 +123,16 @@ def test_a_disk_that_is_nearly_full_is_left_alone_and_told(
     assert last[-1].state.deaths == 1
 
 
+def test_what_cannot_be_recorded_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    made = Recording(tmp_path, MIB, SystemClock())
+    made.put(Came(WorkerState("odd", ledger=[]), None))  # type: ignore[arg-type]
+    wait_for(lambda: "a fault of ours: TypeError" in made.trouble, 30, "no trouble is told")
+    made.put(Came(WorkerState("w"), None))
+    made.close(30)
+    known = [one.worker for one in records_of(files_of(tmp_path)) if isinstance(one, Known)]
+    assert known == ["w"]
+
+
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     made = Recording(tmp_path / "file" / "recording", MIB, SystemClock())

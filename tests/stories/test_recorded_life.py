@@ -50,10 +50,13 @@ def test_a_frozen_worker_is_judged_the_same_again_and_otherwise_by_other_rules(
         os.kill(crew.status()["frozen"].pid, signal.SIGSTOP)
         wait_for(lambda: crew.status()["frozen"].incarnation == "2", 60, "not restarted")
         crew.wait_state("frozen", "HEALTHY")
-        crew.kill()  # what is recorded need not be closed
         state = str(crew.directory / "state")
-        own = replay(capsys, state)
-        assert sorts(own["recorded"]) == ["alarm", "death", "restart"]
+        happened = ["alarm", "death", "restart"]
+        # A recording may be read while it is written; the newest second may not be there yet.
+        wait_for(lambda: sorts(replay(capsys, state)["recorded"]) == happened, 30, "not recorded")
+        crew.kill()
+        own = replay(capsys, state)  # it was never closed
+        assert sorts(own["recorded"]) == happened
         other = crew.directory / "other.yaml"
         other.write_text(Path(crew.config).read_text().replace("3.0", "40"))
         told = replay(capsys, state, "--config", str(other))

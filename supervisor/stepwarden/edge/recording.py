@@ -64,7 +64,8 @@ class Recording:
         self._max_bytes = max_bytes
         self._clock = clock
         self.trouble = ""
-        self._queue: queue.SimpleQueue[Came | None] = queue.SimpleQueue()
+        # Not a SimpleQueue: after SIGSTOP and SIGCONT its timed get was seen to wait for ever.
+        self._queue: queue.Queue[Came | None] = queue.Queue()
         self._writer = Writer()
         self._file: _File | None = None
         self._retry_at = Deadline(clock.monotonic())
@@ -109,7 +110,13 @@ class Recording:
         if came.forget:
             self._writer.forget(came.after.name)
             return []
-        return self._writer.write(came.after, came.call, came.events)
+        try:
+            return self._writer.write(came.after, came.call, came.events)
+        except Exception as error:
+            # Whatever is wrong here, the others are recorded; this one is told anew with its next.
+            self._writer.forget(came.after.name)
+            self.trouble = f"a fault of ours: {type(error).__name__}: {error}"
+            return []
 
     def _write(self, batch: Sequence[Came]) -> None:
         if self._file is not None and self._file.size > self._max_bytes // PARTS:
