@@ -242,7 +242,7 @@ class Incidents:
         case = self._case(life)
         if case is not None and case.alarm and not case.busy:
             del self._cases[life.worker]
-            life.stacks.clear()
+            life.stacks = {}
 
     def _shadow(self, unit: Unit) -> None:
         life = unit.life
