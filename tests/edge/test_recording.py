@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 from collections.abc import Iterator
@@ -121,6 +122,43 @@ def test_a_disk_that_is_nearly_full_is_left_alone_and_told(
     last = list(records_of(files_of(tmp_path)[-1:]))
     assert isinstance(last[-1], Known)
     assert last[-1].state.deaths == 1
+
+
+def test_a_file_that_the_disk_cut_short_can_be_read_as_far_as_it_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a write is taken, then no more; the next file goes on."""
+    room = [700]
+
+    def write(descriptor: int, packed: memoryview) -> int:
+        if room[0] <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = written(descriptor, packed[: room[0]])
+        room[0] -= taken
+        return taken
+
+    written = os.write
+    monkeypatch.setattr(recording.os, "write", write)
+    made = Recording(tmp_path, MIB, SystemClock())
+    state = WorkerState("w")
+    made.put(Came(state, None))
+    for number in range(2000):
+        outcome = command(state, ("start", "stop")[number % 2], float(number), f"{number:090}")
+        state = outcome.state
+        made.put(came(outcome))
+    wait_for(lambda: "No space" in made.trouble, 30, "no trouble is told")
+    room[0] = MIB
+
+    def goes_on() -> bool:
+        made.put(Came(state, None))
+        return not made.trouble
+
+    wait_for(goes_on, 30, "it does not go on")
+    made.close(30)
+    files = files_of(tmp_path)
+    assert len(files) > 1
+    own, _ = play(records_of(files), None)
+    assert own.unlike == []
 
 
 def test_what_cannot_be_recorded_is_told_and_the_others_go_on(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import random
 import time
 
 import pytest
+from stepwarden.replay.files import files_of, records_of
+from stepwarden.replay.play import play
 from support.survival import Survival, variations
 from support.troupe import Troupe
 
@@ -65,3 +67,11 @@ def live_through(rounds: int, hidden: bool) -> None:
                 survival.check()
             finally:
                 print(f"{time.monotonic() - began:6.1f} s  {'; '.join(survival.done)}")
+        judge_again(troupe)
+
+
+def judge_again(troupe: Troupe) -> None:
+    """What all these daemons recorded, as far as the disk took it, gives the same verdicts."""
+    own, _ = play(records_of(files_of(troupe.state())), None)
+    assert own.unlike == []
+    assert own.calls > 20  # most daemons live for a second or two, and lose the last one

@@ -179,6 +179,7 @@ class _File:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
         self._packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+        self._torn = False
         self.size = 0
 
     def append(self, lines: Sequence[str]) -> None:
@@ -187,15 +188,18 @@ class _File:
         self._write(packed + self._packer.flush(zlib.Z_SYNC_FLUSH))
 
     def close(self) -> None:
-        """End the file."""
+        """End the file; behind what was torn nothing more can be read, so nothing is written."""
         try:
-            self._write(self._packer.flush())
+            if not self._torn:
+                self._write(self._packer.flush())
         finally:
             os.close(self._descriptor)
 
     def _write(self, packed: bytes) -> None:
         left = memoryview(packed)
+        self._torn = True
         while left:
             written = os.write(self._descriptor, left)
             self.size += written
             left = left[written:]
+        self._torn = False
