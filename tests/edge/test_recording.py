@@ -131,6 +131,8 @@ def test_a_file_that_the_disk_cut_short_can_be_read_as_far_as_it_goes(
     room = [700]
 
     def write(descriptor: int, packed: memoryview) -> int:
+        if not os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(tmp_path)):
+            return written(descriptor, packed)
         if room[0] <= 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         taken = written(descriptor, packed[: room[0]])
@@ -138,7 +140,7 @@ def test_a_file_that_the_disk_cut_short_can_be_read_as_far_as_it_goes(
         return taken
 
     written = os.write
-    monkeypatch.setattr(recording.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
     made = Recording(tmp_path, MIB, SystemClock())
     state = WorkerState("w")
     made.put(Came(state, None))
