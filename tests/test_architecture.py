@@ -11,6 +11,7 @@ import os
 import statistics
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -249,6 +250,12 @@ def test_modules_stay_small() -> None:
     lengths = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in files}
     assert statistics.median(lengths.values()) < 200
     assert {name: length for name, length in lengths.items() if length > 500} == {}
+
+
+def test_every_module_of_tests_has_a_name_of_its_own() -> None:
+    """Two of one name are one module for pytest, which then runs only the first."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_declared_dependency_is_used_and_explained() -> None:

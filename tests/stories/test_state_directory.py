@@ -179,6 +179,8 @@ def test_o_state_3_a_second_daemon_ends_and_touches_nothing() -> None:
         text = daemon.config.read_text(encoding="utf-8")
         run = str(daemon.directory / "run")
         other.write_text(text.replace(run, run + "-other").replace("127.0.0.1:", "127.0.0.2:"))
+        recording = daemon.directory / "state" / "recording"
+        wait_for(lambda: list(recording.glob("*")), 30, "the first daemon records nothing")
         before = files(daemon.directory / "state"), files(daemon.directory / "run")
         for configs in ((daemon.config,), (daemon.config, daemon.config), (other,)):
             seconds = [start_another(daemon, config) for config in configs]
