@@ -45,6 +45,7 @@ def config_text(scratch: Path, body: str) -> str:
         port = probe.getsockname()[1]
     return (
         f"supervisor:\n  runtime_dir: {scratch}/run\n  state_dir: {scratch}/state\n"
+        f"  governor: {{deaths: 100000, freeze_max: 0}}\n"
         f'  log: {{format: json}}\n  health: {{listen: ["127.0.0.1:{port}"]}}\n{body}'
     )
 

@@ -14,6 +14,7 @@ from stepwarden.core.deadline import Deadline
 from stepwarden.core.evidence import ProcessId
 from stepwarden.core.fact_needs import facts_due, soon
 from stepwarden.core.facts import RankFacts
+from stepwarden.daemon.fact_pace import FactPace
 from stepwarden.daemon.life import Life
 from stepwarden.daemon.unit import Unit
 from stepwarden.edge.aside import Aside
@@ -33,6 +34,7 @@ class FactFinder:
         self._start = start
         self._poke = poke
         self._clock = clock
+        self._pace = FactPace()
 
     def look(self, unit: Unit, table: ProcessTable | None, now: float) -> None:
         """Begin a reading where one is due. `table`: a snapshot of this turn, if there is one."""
@@ -43,7 +45,7 @@ class FactFinder:
         if not facts_due(unit.clocks, suspicions, window, life.reading.asked, now):
             return
         processes = _processes(unit, life, now)
-        if processes:
+        if processes and self._pace.may_begin(life.worker, now):
             life.reading.asked = now
             life.reading.under_way = True
             self._start(self._read(unit, life, processes, table))
@@ -57,13 +59,15 @@ class FactFinder:
     ) -> None:
         reading = life.reading
         aside = reading.aside = reading.aside or Aside(self._clock)
-        deadline = Deadline.after(self._clock.monotonic(), READING_SECONDS)
+        began = self._clock.monotonic()
+        deadline = Deadline.after(began, READING_SECONDS)
         try:
             found = await aside.call(lambda: read_facts(processes, table, self._clock), deadline)
         except OSError:  # TimeoutError included: nothing is known then, and that is said
             return
         finally:
             reading.under_way = False
+            self._pace.ended(began, self._clock.monotonic())
         note_facts(life, found)
         if unit.life is life:
             self._poke(unit)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from stepwarden.clock import Clock
 from stepwarden.core.evidence import ProcessId
 from stepwarden.core.facts import Pressure, ProcessFacts, RankFacts, ThreadFacts
-from stepwarden.edge.pressure import PressurePlaces, group_pressure, host_pressure, places_of
+from stepwarden.edge.pressure import group_pressure, host_pressure, places_of
 from stepwarden.edge.process_table import Proc, ProcessTable
 
 MAX_PROCESSES = 64
@@ -39,7 +39,7 @@ def read_facts(
     """
     snapshot = ProcessTable.scan() if table is None else table
     host = host_pressure()
-    groups: dict[PressurePlaces, Pressure] = {}
+    groups = _Groups()
     trees = {name: _tree(process, snapshot) for name, process in ranks.items()}
     trees = {name: tree for name, tree in trees.items() if tree}
     shares = _shares(trees)
@@ -47,11 +47,22 @@ def read_facts(
     for name, tree in trees.items():
         at = clock.monotonic()
         processes = tuple(_process(entry, shares[1]) for entry in tree[: shares[0]])
-        places = places_of(tree[0].pid)
-        if places not in groups:
-            groups[places] = group_pressure(places)
-        found[name] = RankFacts(at, processes, groups[places], host)
+        found[name] = RankFacts(at, processes, groups.pressure(tree[0].pid), host)
     return found
+
+
+class _Groups:
+    """The pressure of each group, read once for all ranks that are in it."""
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, Pressure] = {}
+
+    def pressure(self, pid: int) -> Pressure:
+        """What the group of this process has waited for so far."""
+        named = _read(f"/proc/{pid:d}/cgroup")
+        if named not in self._found:
+            self._found[named] = group_pressure(places_of(pid))
+        return self._found[named]
 
 
 def _tree(process: ProcessId, table: ProcessTable) -> list[Proc]:
