@@ -43,7 +43,7 @@ def measure(scratch: Path) -> list[Result]:
 def late(scratch: Path) -> list[float]:
     """By how many seconds each step's deadline had passed when its suspicion was opened."""
     request = supervisor_pb2.WatchEventsRequest(limit=100_000)
-    events = stub(scratch).WatchEvents(request, timeout=30)  # type: ignore[attr-defined]
+    events = stub(scratch).WatchEvents(request, timeout=120)  # type: ignore[attr-defined]
     found = []
     for event in events:
         opened = event.kind == "suspicion" or event.to_state == "UNHEALTHY"

@@ -22,6 +22,7 @@ from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.stacks import Frame, Place, ThreadStack
 from stepwarden.core.verdict import Suspicion
 from stepwarden.core.worker import Outcome, WorkerState
+from stepwarden.daemon import incidents
 from stepwarden.daemon.hooks import Hooks
 from stepwarden.daemon.incidents import Incidents
 from stepwarden.daemon.life import Life, RankMemory
@@ -158,6 +159,13 @@ def test_a_healthy_worker_is_never_looked_at(tmp_path: Path) -> None:
     played(stage, story)
 
 
+@pytest.fixture
+def each_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However soon the next alarm comes, it is looked at."""
+    monkeypatch.setattr(incidents, "REST_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("each_alarm")
 def test_what_recovered_leaves_no_stale_stacks(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
 
@@ -230,6 +238,27 @@ def test_where_nothing_can_be_written_it_is_told_and_counted(tmp_path: Path) -> 
     played(stage, story)
 
 
+def test_of_alarms_in_a_row_the_first_is_kept_and_a_death_always(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+
+    async def story() -> None:
+        stage.suspect()
+        await stage.settled(lambda: bool(stage.kept()))
+        for _ in range(3):
+            well = replace(stage.unit.state, lifecycle=State.HEALTHY, suspicions=())
+            stage.turn(well, moved("UNHEALTHY", "HEALTHY"))
+            stage.suspect()
+        await stage.tasks.finish(20.0)
+        assert stage.looks.count == 1
+        stage.die()
+        await stage.incidents.before_burial(stage.unit)
+        await stage.settled(lambda: len(stage.kept()) == 2)
+        assert [sealed.head["kind"] for sealed in stage.kept()] == ["unhealthy", "dead"]
+
+    played(stage, story)
+
+
+@pytest.mark.usefixtures("each_alarm")
 @pytest.mark.parametrize("keep", [0, 2])
 def test_no_more_bundles_are_kept_than_the_file_says(tmp_path: Path, keep: int) -> None:
     stage = Stage(tmp_path, IncidentSettings(keep=keep))

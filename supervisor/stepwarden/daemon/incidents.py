@@ -63,12 +63,19 @@ SHADOW_KINDS = frozenset({"shadow_alarm", "shadow_death"})
 SHADOW_SECONDS = 60.0
 """For shadows the stacks of one worker are looked at no more often than this."""
 
+REST_SECONDS = 30.0
+MOST_LOOKS = 2
+"""An alarm is looked at, and kept, where the last one of its worker is so long over, and no more
+than these are under way: a bad day with a thousand late ranks must leave the judge his time. A
+verdict and a death are always looked at."""
+
 
 @dataclass(slots=True)
 class Case:
     """One suspicion of a worker, from its first to its end. `first` and the newest two looks.
 
     `looked_for`: the instant of the verdict that the newest look was for. `bundle`: its id.
+    `spared`: its alarm was not looked at, because of many others.
     """
 
     life: str
@@ -83,6 +90,7 @@ class Case:
     clocks: tuple[RunningClock, ...] = ()
     bundle: str = ""
     alarm: bool = True
+    spared: bool = False
 
     @property
     def busy(self) -> bool:
@@ -125,6 +133,7 @@ class Incidents:
         self._disk = Aside(hooks.clock)
         self._writing = asyncio.Lock()
         self._cases: dict[str, Case] = {}
+        self._alarmed: dict[str, float] = {}
         self._timelines: dict[str, Timeline] = {}
         self._events: dict[str, deque[RecordedEvent]] = {}
         self.directory: Path = settings.state_dir / DIRECTORY
@@ -202,7 +211,7 @@ class Incidents:
     def _timeline(self, life: Life) -> Timeline:
         found = self._timelines.get(life.worker)
         if found is None or found.life != life.name:
-            for forgotten in (self._timelines, self._events, self._cases):
+            for forgotten in (self._timelines, self._events, self._cases, self._alarmed):
                 for name in [name for name in forgotten if name not in self._units]:
                     del forgotten[name]
             found = self._timelines[life.worker] = Timeline(life.name)
@@ -223,7 +232,18 @@ class Incidents:
             case = self._open(life, True)
         case.alarm = True  # what a shadow saw just now is the first look of this one
         case.clocks = unit.clocks
-        self._look(unit, life, case, event)
+        case.spared = not self._may_look(life.worker)
+        if not case.spared:
+            self._look(unit, life, case, event)
+
+    def _may_look(self, worker: str) -> bool:
+        """Whether an alarm of this worker is looked at now: not each of many in a row."""
+        now, last = self._clock.monotonic(), self._alarmed.get(worker)
+        often = last is not None and not Deadline.after(last, REST_SECONDS).passed(now)
+        if often or sum(case.busy for case in self._cases.values()) >= MOST_LOOKS:
+            return False
+        self._alarmed[worker] = now
+        return True
 
     def _before_verdict(self, unit: Unit, life: Life, now: float) -> None:
         case = self._case(life)
@@ -231,7 +251,9 @@ class Incidents:
             return
         case.clocks = unit.clocks or case.clocks
         due = earliest(*(suspicion.due(0.0) for suspicion in unit.state.suspicions)).at
-        if due is None or case.busy or case.looked_for == due or case.newest is None:
+        if due is None or case.busy or case.looked_for == due:
+            return
+        if case.newest is None and not case.spared:
             return
         lead = min(self.settings.limit + MARGIN_SECONDS, unit.policy.window / 2)
         if Deadline(ago(lead, due)).passed(now):

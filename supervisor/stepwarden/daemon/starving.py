@@ -22,6 +22,9 @@ LOOK_SECONDS = 1.0
 OLD_SECONDS = 1.5
 """Clocks that are younger are not asked for; a silence of beats is never so long as a rule."""
 
+LATE_SECONDS = 0.2
+"""While something is late, what is known is no older than this."""
+
 STALE_SECONDS = 3.0
 """What was read so long ago or longer says nothing of the time since."""
 
@@ -35,20 +38,21 @@ class Starving:
     _host: Pressure = field(default=NO_PRESSURE)
 
     def look(self, unit: Unit, life: Life, now: float, *, late: bool = False) -> bool:
-        """Read what this life has lost; True where something new is known.
+        """Read what this life has lost; True where that is more than was known.
 
         `late`: a deadline has passed, so that it must be known up to now.
         """
         memory = life.starving
         if not _due(unit, memory, now, late):
             return False
+        lost = 0.0
         worker, host = self._of(life, memory), self._of_host(now)
         known = memory.at is not None and elapsed(memory.at, now) <= STALE_SECONDS
         if known and memory.at is not None:
             lost = lost_between(memory.worker, worker, (memory.host, host))
             memory.starved = memory.starved.noted(memory.at, now, lost)
         memory.at, memory.worker, memory.host = now, worker, host
-        return known
+        return lost > 0.0
 
     def _of(self, life: Life, memory: StarvedMemory) -> Pressure:
         if life.main is None:
@@ -65,10 +69,9 @@ class Starving:
 
 
 def _due(unit: Unit, memory: StarvedMemory, now: float, late: bool) -> bool:
-    if memory.at == now:
-        return False
+    age = None if memory.at is None else elapsed(memory.at, now)
     if late:
-        return True
-    if memory.at is not None and elapsed(memory.at, now) < LOOK_SECONDS / 2:
+        return age is None or age >= LATE_SECONDS
+    if age is not None and age < LOOK_SECONDS / 2:
         return False
     return any(elapsed(clock.began, now) >= OLD_SECONDS for clock in unit.clocks)

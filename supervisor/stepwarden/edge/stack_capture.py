@@ -119,12 +119,13 @@ class StackCapture:
         at = self._clock.monotonic()
         deadline = Deadline.after(at, limit)
         known = {name: process for name, process in subjects.items() if process is not None}
-        pids = [process.pid for process in known.values()]
+        processes = list(dict.fromkeys(known.values()))  # one may be that of many ranks
+        pids = [process.pid for process in processes]
         try:
             snakes = await aside.call(lambda: pythons(pids), deadline)
         except OSError:  # TimeoutError is one too
             snakes = frozenset(pids)
-        pythonic = [process for process in known.values() if process.pid in snakes]
+        pythonic = [process for process in processes if process.pid in snakes]
         former = {} if before is None else _by_pid(before)
         facts, dumps = await asyncio.gather(
             self._facts(pids, aside, deadline),

@@ -2,6 +2,7 @@
 
 nothing changed                    None
 some fields of a dataclass         {"~": {field: change, ...}}
+a long tuple                       {"kept": how many of the first, "more": [what follows]}
 some entries of a mapping by text  {"~m": {key: change, ...}, "gone": [key, ...]}
 anything else                      {"=": the encoded new value}
 """
@@ -16,6 +17,9 @@ from stepwarden.replay.codec import decode, encode, fields_of
 
 Change = dict[str, Any] | None
 
+SHORT = 4
+"""A tuple of so many items is written whole."""
+
 
 def change(old: object, new: object) -> Change:
     """What makes `new` of `old`; None where they are the same."""
@@ -28,6 +32,8 @@ def change(old: object, new: object) -> Change:
             return _of_entries(old, new)
         if new == old:
             return None
+        if isinstance(new, tuple) and isinstance(old, tuple) and len(new) > SHORT:
+            return _of_tail(old, new)
     return {"=": encode(new)}
 
 
@@ -37,6 +43,9 @@ def changed(old: object, told: Change) -> Any:
         return old
     if "=" in told:
         return decode(told["="])
+    if "kept" in told:
+        assert isinstance(old, tuple)
+        return (*old[: told["kept"]], *map(decode, told["more"]))
     if "~" in told:
         fields = {name: changed(getattr(old, name), inner) for name, inner in told["~"].items()}
         return dataclasses.replace(old, **fields)  # type: ignore[type-var]
@@ -55,6 +64,13 @@ def _of_fields(old: object, new: object) -> Change:
             if told is not None:
                 inner[name] = told
     return {"~": inner} if inner else None
+
+
+def _of_tail(old: tuple[object, ...], new: tuple[object, ...]) -> Change:
+    """Of a long row that grows at its end, what is new there."""
+    same = next((n for n, (was, now) in enumerate(zip(old, new, strict=False)) if was != now), None)
+    kept = min(len(old), len(new)) if same is None else same
+    return {"kept": kept, "more": [encode(item) for item in new[kept:]]}
 
 
 def _by_text(old: Mapping[Any, object], new: Mapping[Any, object]) -> bool:
