@@ -25,7 +25,7 @@ from stepwarden_proto.v1 import supervisor_pb2
 
 TOPIC = "1000 ranks at 1 Hz"
 WORKERS, RANKS = 8, 125
-PAIRS = 5
+PAIRS = 3
 SECONDS = 20.0
 SETTLE_SECONDS = 12.0
 """Until the trees are no longer young, and looked at less often."""

@@ -191,6 +191,7 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         (gzip.compress(b"[]\n"), "line 1: this is no line of a recording"),
         (gzip.compress(b"[" * 100_000 + b"\n"), "line 1: this is no line of a recording"),
     ],
+    ids=["text", "packed text", "later format", "no head", "no object", "too deep"],
 )
 def test_a_file_that_is_none_is_refused_in_one_line(tmp_path: Path, body: bytes, says: str) -> None:
     file = tmp_path / "x.jsonl.gz"
