@@ -69,7 +69,6 @@ def test_nothing_is_read_twice_at_one_instant_nor_more_often_than_each_second(
     starving.look(unit, life, 2.3, late=True)  # it is judged now
     assert host.reads == 2
     starving.look(unit, life, 2.3, late=True)
-    starving.look(unit, life, 2.4, late=True)
     assert host.reads == 2
 
 

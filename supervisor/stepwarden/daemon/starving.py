@@ -22,9 +22,6 @@ LOOK_SECONDS = 1.0
 OLD_SECONDS = 1.5
 """Clocks that are younger are not asked for; a silence of beats is never so long as a rule."""
 
-LATE_SECONDS = 0.2
-"""While something is late, what is known is no older than this."""
-
 STALE_SECONDS = 3.0
 """What was read so long ago or longer says nothing of the time since."""
 
@@ -69,9 +66,11 @@ class Starving:
 
 
 def _due(unit: Unit, memory: StarvedMemory, now: float, late: bool) -> bool:
-    age = None if memory.at is None else elapsed(memory.at, now)
+    if memory.at == now:
+        return False
     if late:
-        return age is None or age >= LATE_SECONDS
-    if age is not None and age < LOOK_SECONDS / 2:
+        # Known up to this instant: what came to light later would take an alarm back.
+        return True
+    if memory.at is not None and elapsed(memory.at, now) < LOOK_SECONDS / 2:
         return False
     return any(elapsed(clock.began, now) >= OLD_SECONDS for clock in unit.clocks)
