@@ -155,6 +155,7 @@ def test_of_one_that_is_no_python_the_kernel_tells() -> None:
         with_capture(work)
 
 
+@needs_tracing
 def test_one_that_has_ended_or_is_another_now_is_not_looked_at() -> None:
     async def work(capture: StackCapture) -> None:
         found = await look(capture, {"gone": gone, "other": other, "far": None})
