@@ -14,7 +14,7 @@ from typing import Protocol
 
 from judge_traces import Step
 from stepwarden.core.budget import SHIPPED, hard_cap
-from stepwarden.core.learned import Bounds, Frame, bounds
+from stepwarden.core.learned import Bounds, LearnFrame, bounds
 from stepwarden.core.usual import Usual
 
 WINDOW = 30.0
@@ -131,7 +131,7 @@ class Learned:
         self._usual = Usual()
 
     def begin(self, step: Step) -> Bounds:
-        frame = Frame(window=WINDOW, ceiling=MAXIMUM)
+        frame = LearnFrame(window=WINDOW, ceiling=MAXIMUM)
         return bounds(self._usual, step.num_tokens, frame, configured(step))
 
     def ended(self, step: Step) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stepwarden.core.calibration import Seen, formula, rows, seen_in
+from stepwarden.core.calibration import SeenSize, formula, rows, seen_in
 from stepwarden.core.usual import ROWS, Row, Usual, size_of
 
 MAXIMUM = 1e9
@@ -24,11 +24,11 @@ def table(**means: float) -> Usual:
 
 
 def test_a_row_is_seen_from_its_smallest_size() -> None:
-    assert seen_in([table(t1=0.1, t8=1.5)]) == (Seen(1, 1, 0.1, 10), Seen(5, 8, 1.5, 10))
+    assert seen_in([table(t1=0.1, t8=1.5)]) == (SeenSize(1, 1, 0.1, 10), SeenSize(5, 8, 1.5, 10))
 
 
 def test_of_several_ranks_the_slowest_counts_and_all_their_steps() -> None:
-    assert seen_in([table(t8=1.0), table(t8=1.5), Usual()]) == (Seen(5, 8, 1.5, 20),)
+    assert seen_in([table(t8=1.0), table(t8=1.5), Usual()]) == (SeenSize(5, 8, 1.5, 20),)
 
 
 def test_the_formula_is_the_line_through_what_rises() -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stepwarden.core.case import MOVING, WEDGED, Case
+from stepwarden.core.case import Case
 from stepwarden.core.clocks import WORKER, Cause
 from stepwarden.core.diagnosis import RULES, diagnose, most_telling, standing
 from stepwarden.core.evidence import Lease, ProcessId, RankEvidence, Work
 from stepwarden.core.facts import RankFacts
 from stepwarden.core.finding import Diagnosis, Finding, data_of
 from stepwarden.core.moves import moves_between
+from stepwarden.core.stacks import Place
 from stepwarden.core.verdict import Activity, Measurement
 from support.cases import NOW, RANK, SPAN, case, clock, rank, reading, thread
 
@@ -197,10 +198,10 @@ def test_one_thread_that_burns_while_nothing_moves_spins() -> None:
 
 def test_two_stacks_settle_what_cpu_cannot() -> None:
     burning = reading(EARLIER, thread(state="R")), reading(NOW, thread(9.8, "R"))
-    found(case(*burning, stacks=MOVING), Diagnosis.SLOW, "stacks move")
+    found(case(*burning, stacks=Place.MOVING), Diagnosis.SLOW, "stacks move")
     many = [thread(9.0, "R", faults=9000, tid=4711 + n) for n in range(4)]
     before = [thread(0.0, "R", tid=4711 + n) for n in range(4)]
-    one = case(reading(EARLIER, *before), reading(NOW, *many), stacks=WEDGED)
+    one = case(reading(EARLIER, *before), reading(NOW, *many), stacks=Place.WEDGED)
     found(one, Diagnosis.SPINNING)
 
 
@@ -330,7 +331,7 @@ def cases(draw: st.DrawFn) -> Case:
         peers=peers,
         measurement=draw(st.none() | measurements),
         lost=draw(st.sampled_from([0.0, 5.0, 15.0])),
-        stacks=draw(st.sampled_from(["", MOVING, WEDGED])),
+        stacks=draw(st.sampled_from(Place)),
     )
 
 

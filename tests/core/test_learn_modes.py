@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stepwarden.core.awareness import Awareness
 from stepwarden.core.budget import Formula
 from stepwarden.core.clocks import BY_YAML, LEARNED
 from stepwarden.core.event import Event, Kind
@@ -20,7 +21,10 @@ from stepwarden.core.policy import (
     RestartPolicy,
     WorkerPolicy,
 )
+from stepwarden.core.shadows import shadow_subjects
+from stepwarden.core.starved import Starved
 from stepwarden.core.step_bounds import bounds_of, configured, frame_of, size_of_step
+from stepwarden.core.turn import clocks_of
 from stepwarden.core.usual import Usual
 from support.fake_world import LATEST, World, attach_at
 
@@ -220,3 +224,16 @@ def test_nothing_learned_leaves_the_frame_of_the_yaml(
     if number <= 5:
         assert found.alarm >= yaml.alarm
         assert found.busy_death >= yaml.busy_death
+
+
+@pytest.mark.parametrize(("lost", "late"), [(0.0, {"0"}), (5.0, set())])
+def test_observe_allows_for_starved_time_as_the_rule_in_force_would(
+    lost: float, late: set[str]
+) -> None:
+    world = world_that_hangs(LEARN_OBSERVE, 10_000.0)
+    world.run(31.0)  # of a step that began at 20 s and should have ended by 30 s
+    now = world.clock.now
+    starved = Starved().noted(now - 10.0, now, lost)
+    evidence = replace(world.life.evidence(), starved=starved)
+    clocks = clocks_of(world.state, world.policy, evidence, Awareness(), now)
+    assert shadow_subjects(world.policy, evidence, clocks, now) == late

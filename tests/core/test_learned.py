@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stepwarden.core.learned import Bounds, Frame, bounds
+from stepwarden.core.learned import Bounds, LearnFrame, bounds
 from stepwarden.core.usual import Usual
 
 YAML = Bounds(alarm=316.0, idle_death=346.0, busy_death=1264.0, arithmetic="300 s + 16 s")
-FRAME = Frame(window=30.0, floor=10.0, ceiling=1800.0)
+FRAME = LearnFrame(window=30.0, floor=10.0, ceiling=1800.0)
 
 
 def grown(num_tokens: int, seconds: float, steps: int = 50) -> Usual:

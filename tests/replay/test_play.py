@@ -140,6 +140,20 @@ def test_one_that_gave_up_stays_so_until_the_operator_starts_it() -> None:
     assert sorts(other) == [(Sort.ALARM, 22), (Sort.DEATH, 32)]
 
 
+def test_each_daemon_of_a_recording_begins_afresh_and_has_its_own_time() -> None:
+    """The second one runs after a boot: its monotonic clock begins anew, the other rules too."""
+    lines: list[str] = []
+    for run, wall in (("one", 1.75e9), ("two", 1.75e9 + 86_400.0)):
+        world = slow_then_hung()
+        lines += Writer().begin(Head(run, "1", wall, 1000.0)) + world.lines[1:]
+    own, other = play(read(lines), {"w": policy(26.0)})
+    assert own.unlike == []
+    assert other is not None
+    alarms = [mark for mark in marks(own.happened) if mark.sort is Sort.ALARM]
+    assert [round((mark.wall or 0.0) - 1.75e9) for mark in alarms] == [30, 80, 86_430, 86_480]
+    assert sorts(other) == [(Sort.ALARM, 86)] * 2
+
+
 def test_a_state_that_no_call_explains_is_told() -> None:
     world = slow_then_hung()
     # A daemon that changed a state behind the core's back would write this line.

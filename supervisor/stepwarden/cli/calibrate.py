@@ -13,7 +13,7 @@ from stepwarden.config.effective import as_yaml, effective_yaml
 from stepwarden.config.effective_worker import step
 from stepwarden.core import calibration
 from stepwarden.core.budget import StepRule
-from stepwarden.core.calibration import Seen, seen_in
+from stepwarden.core.calibration import SeenSize, seen_in
 from stepwarden.core.learned import ALARM
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.errors import ActionFailedError, UnknownWorkerError, UsageError
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _seen(found: Found, config: Config | None) -> dict[str, tuple[Seen, ...]]:
+def _seen(found: Found, config: Config | None) -> dict[str, tuple[SeenSize, ...]]:
     """By worker, what its ranks saw; of those alone that the file names, where there is one."""
     names = dict.fromkeys(table.worker for table in found.tables)
     by_worker = {
@@ -78,7 +78,9 @@ def _policy(name: str, config: Config | None) -> WorkerPolicy:
     return WorkerPolicy(name) if config is None else config.workers[name].policy
 
 
-def _rule(policy: WorkerPolicy, seen: tuple[Seen, ...], options: argparse.Namespace) -> StepRule:
+def _rule(
+    policy: WorkerPolicy, seen: tuple[SeenSize, ...], options: argparse.Namespace
+) -> StepRule:
     frame = (options.factor, policy.learn_floor, policy.step.maximum)
     if options.rows:
         return calibration.rows(seen, *frame, policy.max_num_seqs)
@@ -99,7 +101,7 @@ def _with_rule(worker: WorkerConfig, rule: StepRule) -> WorkerConfig:
 
 def _remarks(
     found: Found,
-    seen: dict[str, tuple[Seen, ...]],
+    seen: dict[str, tuple[SeenSize, ...]],
     rules: dict[str, StepRule],
     factor: float,
 ) -> Iterable[str]:

@@ -6,13 +6,13 @@ import argparse
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from stepwarden.cli.arguments import path as path_argument
 from stepwarden.config import load
 from stepwarden.core.budget import SHIPPED
-from stepwarden.core.deadline import elapsed
+from stepwarden.core.deadline import apart, elapsed
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.sentences import seconds
 from stepwarden.errors import ExitCode, UnknownWorkerError, UsageError
@@ -75,33 +75,23 @@ def _policies(options: argparse.Namespace) -> dict[str, WorkerPolicy] | None:
 
 
 class _Seen:
-    """Lets the records of the wanted worker through, and keeps what the heads tell of time."""
+    """Lets the records of the wanted worker through, and counts."""
 
     def __init__(self, wanted: str | None) -> None:
         self._wanted = wanted
         self.workers: set[str] = set()
-        self.head: Head | None = None
         self.runs: set[str] = set()
 
     def of(self, records: Iterable[Record]) -> Iterator[Record]:
         """The records that count."""
         for record in records:
             if isinstance(record, Head):
-                self.head = self.head or record
                 self.runs.add(record.run)
             else:
                 self.workers.add(record.worker)
                 if self._wanted not in (None, record.worker):
                     continue
             yield record
-
-    def wall(self, at: float) -> str:
-        """When that was, for people and for JSON."""
-        if self.head is None:
-            return seconds(at)
-        offset = elapsed(self.head.monotonic, at) - elapsed(at, self.head.monotonic)
-        instant = datetime.fromtimestamp(self.head.wall, UTC) + timedelta(seconds=offset)
-        return instant.astimezone().isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +115,12 @@ class _Told:
         else:
             yield "the same transitions as recorded"
         if self.other is None:
-            yield from (self._mark_line(mark) for mark in before)
+            yield from (f"  {_mark_line(mark)}" for mark in before)
             return
         after = marks(self.other.happened)
         found = differences(before, after)
         yield f"by the rules of the file: {_counts(after)}"
-        yield from (self._difference_line(one) for one in found)
+        yield from (_difference_line(one) for one in found)
         if not found:
             yield "nothing changes"
 
@@ -143,35 +133,46 @@ class _Told:
             "calls": self.own.calls,
             "as_recorded": not self.own.unlike,
             "unlike": self.own.unlike,
-            "recorded": [self._mark_json(mark) for mark in before],
-            "replayed": None if after is None else [self._mark_json(mark) for mark in after],
+            "recorded": [_mark_json(mark) for mark in before],
+            "replayed": None if after is None else [_mark_json(mark) for mark in after],
             "changes": []
             if after is None
-            else [self._change_json(one) for one in differences(before, after)],
+            else [_change_json(one) for one in differences(before, after)],
         }
 
-    def _mark_line(self, mark: Mark) -> str:
-        return f"  {self.seen.wall(mark.at)}  {mark.worker}: {mark.sort}: {mark.sentence}"
 
-    def _difference_line(self, one: Difference) -> str:
-        if one.after is None:
-            assert one.before is not None
-            return f"- {self._mark_line(one.before)[2:]}"
-        if one.before is None:
-            return f"+ {self._mark_line(one.after)[2:]}"
-        later = one.after.at > one.before.at
-        span = elapsed(one.before.at, one.after.at) or elapsed(one.after.at, one.before.at)
-        text = f"{seconds(span)} {'later' if later else 'earlier'}"
-        return f"~ {self._mark_line(one.after)[2:]} ({text} than recorded)"
+def _time(mark: Mark) -> str:
+    """When that was, with its zone."""
+    if mark.wall is None:
+        return f"after {seconds(mark.at)}"
+    instant = datetime.fromtimestamp(mark.wall, UTC).astimezone()
+    return instant.isoformat(timespec="milliseconds")
 
-    def _mark_json(self, mark: Mark) -> dict[str, Any]:
-        return {**asdict(mark), "sort": mark.sort.value, "time": self.seen.wall(mark.at)}
 
-    def _change_json(self, one: Difference) -> dict[str, Any]:
-        return {
-            "before": None if one.before is None else self._mark_json(one.before),
-            "after": None if one.after is None else self._mark_json(one.after),
-        }
+def _mark_line(mark: Mark) -> str:
+    return f"{_time(mark)}  {mark.worker}: {mark.sort}: {mark.sentence}"
+
+
+def _difference_line(one: Difference) -> str:
+    if one.after is None:
+        assert one.before is not None
+        return f"- {_mark_line(one.before)}"
+    if one.before is None:
+        return f"+ {_mark_line(one.after)}"
+    later = "later" if one.after.at > one.before.at else "earlier"
+    text = f"{seconds(apart(one.before.at, one.after.at))} {later} than recorded"
+    return f"~ {_mark_line(one.after)} ({text})"
+
+
+def _mark_json(mark: Mark) -> dict[str, Any]:
+    return {**asdict(mark), "sort": mark.sort.value, "time": _time(mark)}
+
+
+def _change_json(one: Difference) -> dict[str, Any]:
+    return {
+        "before": None if one.before is None else _mark_json(one.before),
+        "after": None if one.after is None else _mark_json(one.after),
+    }
 
 
 def _counts(found: Sequence[Mark]) -> str:
@@ -186,12 +187,12 @@ def _trace(options: argparse.Namespace) -> ExitCode:
     played = play_trace([replace(step, begin=elapsed(first, step.begin)) for step in steps], policy)
     found = marks(played.happened)
     if options.json:
-        told = [{**asdict(mark), "sort": mark.sort.value} for mark in found]
-        print(json.dumps({"steps": len(steps), "replayed": told}, indent=2))
+        told = {"steps": len(steps), "replayed": [_mark_json(mark) for mark in found]}
+        print(json.dumps(told, indent=2))
         return ExitCode.OK
     print(f"{counted(len(steps), 'step')} by the rules of {policy.name}: {_counts(found)}")
     for mark in found:
-        print(f"  after {seconds(mark.at)}: {mark.sort}: {mark.sentence}")
+        print(f"  {_mark_line(mark)}")
     return ExitCode.OK
 
 

@@ -17,7 +17,7 @@ DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenSize:
     """Steps of one size: from `least` to `most` tokens, what one takes, how many were seen."""
 
     least: int
@@ -26,9 +26,9 @@ class Seen:
     steps: int
 
 
-def seen_in(tables: Iterable[Usual]) -> tuple[Seen, ...]:
+def seen_in(tables: Iterable[Usual]) -> tuple[SeenSize, ...]:
     """What several ranks (or CPU sets) saw, from small to large: the slowest of each size."""
-    found: list[Seen] = []
+    found: list[SeenSize] = []
     known = list(tables)
     for place in range(ROWS):
         rows = [row for usual in known if (row := usual.rows[place]) is not None]
@@ -36,11 +36,11 @@ def seen_in(tables: Iterable[Usual]) -> tuple[Seen, ...]:
             slowest = max(rows, key=_mean)
             least = size_of(place) // 2 + 1 if place else 1
             steps = sum(row.steps for row in rows)
-            found.append(Seen(least, size_of(place), slowest.mean, steps))
+            found.append(SeenSize(least, size_of(place), slowest.mean, steps))
     return tuple(found)
 
 
-def formula(seen: Sequence[Seen], factor: float, floor: float, maximum: float) -> Formula:
+def formula(seen: Sequence[SeenSize], factor: float, floor: float, maximum: float) -> Formula:
     """The line that lies least above `factor` times what was seen, and nowhere below it.
 
     `floor`: the least budget. `seen` holds one size at least.
@@ -58,7 +58,7 @@ def formula(seen: Sequence[Seen], factor: float, floor: float, maximum: float) -
 
 
 def rows(
-    seen: Sequence[Seen], factor: float, floor: float, maximum: float, largest_batch: int
+    seen: Sequence[SeenSize], factor: float, floor: float, maximum: float, largest_batch: int
 ) -> Rows:
     """Rows by sequences, as steps that decode have a token each; `per_token` covers prompts.
 

@@ -10,11 +10,8 @@ from stepwarden.core.evidence import RankEvidence
 from stepwarden.core.facts import ProcessFacts, RankFacts
 from stepwarden.core.moves import Moves
 from stepwarden.core.sentences import rank_name
+from stepwarden.core.stacks import Place
 from stepwarden.core.verdict import Activity, Measurement
-
-MOVING = "moving"
-WEDGED = "wedged"
-"""What two stacks of the same threads showed; "" where none were taken."""
 
 Peers = Mapping[str, RankEvidence]
 
@@ -26,7 +23,7 @@ class Case:
     `peers`: every live rank of the worker by name, the subject included. `facts`: the newest
     reading of it, where it is young enough to speak; `moves`: what moved up to there.
     `measurement`: its CPU over the window so far. `lost`: how long our own loop stood still since
-    the window began at `since`. `stacks`: MOVING, WEDGED or "".
+    the window began at `since`. `stacks`: what two looks at its stacks came to.
     """
 
     clock: RunningClock
@@ -39,7 +36,7 @@ class Case:
     measurement: Measurement | None = None
     busy_cpu: float = 5.0
     lost: float = 0.0
-    stacks: str = ""
+    stacks: Place = Place.UNKNOWN
 
     @property
     def main(self) -> ProcessFacts | None:
@@ -77,13 +74,7 @@ class Case:
     @property
     def at_work(self) -> bool:
         """Whether something is in flight: a step, requests, a start, a declared operation."""
-        rank = self.rank
-        if self.cause is not Cause.HEARTBEAT:
-            return True
-        if rank is None:
-            return False
-        working = rank.work is not None and rank.work.unfinished > 0
-        return bool(rank.steps) or rank.lease is not None or rank.starting_up or working
+        return self.cause is not Cause.HEARTBEAT or (self.rank is not None and self.rank.working)
 
     @property
     def who(self) -> str:

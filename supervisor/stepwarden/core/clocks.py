@@ -28,6 +28,7 @@ from stepwarden.core.awareness import Awareness
 from stepwarden.core.deadline import Deadline, elapsed
 from stepwarden.core.evidence import Lease, RankEvidence, Step, WorkerEvidence
 from stepwarden.core.policy import AGENT_REQUIRED, LEARN_ON, WorkerPolicy
+from stepwarden.core.starved import Starved
 from stepwarden.core.step_bounds import bounds_of, configured
 from stepwarden.core.usual import Usual
 
@@ -112,20 +113,18 @@ class Scene:
 
 def running_clocks(scene: Scene) -> tuple[RunningClock, ...]:
     """Every clock that runs for this worker at `scene.now`."""
-    clocks = tuple(_all_clocks(scene))
-    if not scene.evidence.starved.marks:
-        return clocks
-    return tuple(_with_starved(scene, clock) for clock in clocks)
+    starved = scene.evidence.starved
+    return tuple(with_starved(clock, starved, scene.now) for clock in _all_clocks(scene))
 
 
-def _with_starved(scene: Scene, clock: RunningClock) -> RunningClock:
+def with_starved(clock: RunningClock, starved: Starved, now: float) -> RunningClock:
     """Time that the worker could not use shifts a deadline, by one budget of it at most.
 
     Only one that has come is shifted: of a thousand ranks nearly none is late.
     """
-    if not clock.deadline.passed(scene.now):
+    if not starved.marks or not clock.deadline.passed(now):
         return clock
-    lost = min(clock.budget, scene.evidence.starved.lost(clock.began, scene.now))
+    lost = min(clock.budget, starved.lost(clock.began, now))
     if lost <= 0.0 or clock.deadline.at is None:
         return clock
     return replace(
@@ -235,22 +234,22 @@ def _step(scene: Scene, name: str, rank: RankEvidence, step: Step) -> RunningClo
 def as_learned(clock: RunningClock, policy: WorkerPolicy, usual: Usual) -> RunningClock:
     """The clock of a step with the limits that were learned in place of the YAML's.
 
-    Whatever has pushed out its deadline pushes these out too.
+    Whatever has pushed out its deadline pushes these out too, but for starved time: that counts
+    anew, for by these limits it may be late earlier.
     """
     if clock.step is None or clock.deadline.at is None:
         return clock
     limits = bounds_of(policy, usual, clock.step)
     origin = clock.began + elapsed(clock.began + clock.budget + clock.starved, clock.deadline.at)
-    starved = min(limits.alarm, clock.starved)
     return replace(
         clock,
         budget=limits.alarm,
-        deadline=Deadline(origin + limits.alarm + starved),
+        deadline=Deadline(origin + limits.alarm),
         hard_cap=limits.busy_death,
         cap_at=origin + limits.busy_death,
         arithmetic=limits.arithmetic,
-        idle_at=origin + limits.idle_death + starved,
-        starved=starved,
+        idle_at=origin + limits.idle_death,
+        starved=0.0,
         rule=LEARNED,
     )
 

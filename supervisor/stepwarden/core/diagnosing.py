@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stepwarden.core.awareness import Awareness
-from stepwarden.core.case import MOVING, WEDGED, Case
+from stepwarden.core.case import Case
 from stepwarden.core.clocks import WORKER, live_ranks
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.diagnosis import diagnose
@@ -13,7 +13,7 @@ from stepwarden.core.evidence import CpuSample, RankEvidence, WorkerEvidence
 from stepwarden.core.facts import RankFacts
 from stepwarden.core.moves import LEAST_SECONDS, moves_between
 from stepwarden.core.policy import WorkerPolicy
-from stepwarden.core.stacks import Place
+from stepwarden.core.stacks import NOTHING_SEEN
 from stepwarden.core.verdict import Judgement, Measurement, Ruling, Suspicion, measure
 
 STALE_SECONDS = 15.0
@@ -102,11 +102,5 @@ def _case(
         measurement=measurement,
         busy_cpu=policy.busy_cpu,
         lost=lost,
-        stacks=_stacks(evidence, subject),
+        stacks=evidence.stacks.get(subject, NOTHING_SEEN).place,
     )
-
-
-def _stacks(evidence: WorkerEvidence, subject: str) -> str:
-    seen = evidence.stacks.get(subject)
-    words = {Place.MOVING: MOVING, Place.WEDGED: WEDGED}
-    return "" if seen is None else words.get(seen.place, "")

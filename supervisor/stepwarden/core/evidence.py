@@ -157,6 +157,12 @@ class RankEvidence:
         return self.phase in STARTUP_PHASES
 
     @property
+    def working(self) -> bool:
+        """True while something is in flight: a step, requests, a start, a declared operation."""
+        waits = self.work is not None and self.work.unfinished > 0
+        return bool(self.steps) or self.lease is not None or self.starting_up or waits
+
+    @property
     def draining(self) -> bool:
         """True while it finishes what it has and takes nothing new."""
         return self.phase == DRAINING

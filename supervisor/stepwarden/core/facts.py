@@ -138,3 +138,9 @@ def stalled_between(before: Stall | None, after: Stall | None) -> Stall | None:
     if before.full is not None and after.full is not None:
         full = elapsed(before.full, after.full)
     return Stall(elapsed(before.some, after.some), full)
+
+
+def fully_stalled(before: Stall | None, after: Stall | None) -> float:
+    """Seconds between two readings in which all stalled; 0.0 where nobody counts them."""
+    between = stalled_between(before, after)
+    return 0.0 if between is None or between.full is None else between.full

@@ -177,7 +177,7 @@ def silent_channel(name: str, rank: RankEvidence, now: float) -> str:
 
 def idle(ranks: Mapping[str, RankEvidence], now: float) -> str | None:
     """Nothing in flight on any rank, no requests, no start, no declared operation."""
-    if not ranks or any(_occupied(rank) for rank in ranks.values()):
+    if not ranks or any(rank.working or rank.draining for rank in ranks.values()):
         return None
     stepped = [rank.stepped_at for rank in ranks.values() if rank.stepped_at is not None]
     if not stepped:
@@ -188,11 +188,6 @@ def idle(ranks: Mapping[str, RankEvidence], now: float) -> str | None:
 def thread_words(thread: ThreadMove) -> str:
     """`4711 (python)`."""
     return f"{thread.tid} ({thread.name})"
-
-
-def _occupied(rank: RankEvidence) -> bool:
-    working = rank.work is not None and rank.work.unfinished > 0
-    return bool(rank.steps or rank.lease or rank.starting_up or rank.draining or working)
 
 
 def _in(wchan: str | None) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from stepwarden.core.case import MOVING, WEDGED, Case
+from stepwarden.core.case import Case
 from stepwarden.core.clocks import Cause
 from stepwarden.core.facts import ASLEEP
 from stepwarden.core.grounds import MOVED_BYTES, thread_words
 from stepwarden.core.moves import Moves, ThreadMove
 from stepwarden.core.sentences import seconds
+from stepwarden.core.stacks import Place
 
 STARVED_SHARE = 0.6
 """Starved: of the time it wanted a CPU it went without for at least this share..."""
@@ -101,9 +102,9 @@ def slow(case: Case) -> str | None:
 
 
 def _computes(case: Case, moves: Moves, span: str) -> str | None:
-    if case.stacks == MOVING:
+    if case.stacks is Place.MOVING:
         return f"{case.who} uses {moves.percent:.0f} % of a core and its stacks move"
-    if case.stacks == WEDGED:
+    if case.stacks is Place.WEDGED:
         return None
     return _shares_work(case, moves, span) or _touches_memory(case, moves, span)
 

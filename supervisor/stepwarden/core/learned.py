@@ -34,7 +34,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class LearnFrame:
     """What holds whatever is learned: window, floor and ceiling in seconds.
 
     `cap`: the operator's own hard cap; None: there is none.
@@ -47,7 +47,7 @@ class Frame:
 
 
 def bounds(
-    usual: Usual, num_tokens: int, frame: Frame, yaml: Bounds, lived: int | None = None
+    usual: Usual, num_tokens: int, frame: LearnFrame, yaml: Bounds, lived: int | None = None
 ) -> Bounds:
     """The bounds of one step of this size; `yaml` where nothing has been learned.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwarden.core.facts import Pressure, Stall, stalled_between, throttled_between
+from stepwarden.core.facts import Pressure, fully_stalled, throttled_between
 
 PERIOD_SECONDS = 0.1
 """Length of the kernel's period of a quota, unless somebody changed it."""
@@ -16,15 +16,10 @@ def lost_between(before: Pressure, after: Pressure, host: tuple[Pressure, Pressu
     adds up CPUs, so no more than the whole of each throttled period is taken from it. Of the host
     only memory and disks count: that somebody there waits for a CPU says nothing of this worker.
     """
-    counts = [_full(before.cpu, after.cpu), _full(before.memory, after.memory)]
-    counts.append(_full(before.io, after.io))
-    counts += [_full(host[0].memory, host[1].memory), _full(host[0].io, host[1].io)]
+    counts = [fully_stalled(before.cpu, after.cpu), fully_stalled(before.memory, after.memory)]
+    counts.append(fully_stalled(before.io, after.io))
+    counts += [fully_stalled(host[0].memory, host[1].memory), fully_stalled(host[0].io, host[1].io)]
     held = throttled_between(before, after)
     if held is not None:
         counts.append(min(held.seconds, held.throttled * PERIOD_SECONDS))
     return max(counts)
-
-
-def _full(before: Stall | None, after: Stall | None) -> float:
-    between = stalled_between(before, after)
-    return 0.0 if between is None or between.full is None else between.full

@@ -11,12 +11,13 @@ from dataclasses import replace
 
 from stepwarden.core import sentences
 from stepwarden.core.awareness import Awareness
-from stepwarden.core.clocks import RunningClock, as_learned
+from stepwarden.core.clocks import RunningClock, as_learned, with_starved
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.event import Kind
-from stepwarden.core.evidence import RankEvidence, WorkerEvidence
+from stepwarden.core.evidence import WorkerEvidence
 from stepwarden.core.policy import LEARN_OBSERVE, WorkerPolicy
 from stepwarden.core.shadow import Shadow
+from stepwarden.core.step_ends import is_open, length_of
 from stepwarden.core.verdict import Judgement, Ruling, judge, open_suspicion
 from stepwarden.core.worker import Outcome
 
@@ -72,7 +73,7 @@ def _passed(
         rank = evidence.ranks.get(clock.subject)
         if rank is None or rank.usual is None or rank.usual.guess(1) is None:
             continue
-        learned = as_learned(clock, policy, rank.usual)
+        learned = with_starved(as_learned(clock, policy, rank.usual), evidence.starved, now)
         if learned.deadline.passed(now):
             yield clock, learned
 
@@ -132,9 +133,10 @@ def _clear(
     clock = shadow.suspicion.clock
     rank = evidence.ranks.get(clock.subject)
     step = clock.step
-    ended = rank is not None and step is not None and not _open_still(rank, step.number)
-    if policy.learn == LEARN_OBSERVE and rank is not None and step is not None and ended:
-        length = _length(rank, step.number)
+    if step is None or rank is None or is_open(rank, step.number):
+        return
+    if policy.learn == LEARN_OBSERVE:
+        length = length_of(rank, step.number)
         seconds = elapsed(clock.began, now) if length is None else length
         text = sentences.false_alarm(clock, length, now).removeprefix("false alarm: ")
         _note(
@@ -147,14 +149,6 @@ def _clear(
             over=elapsed(clock.budget, seconds),
             died=int(shadow.dead),
         )
-
-
-def _open_still(rank: RankEvidence, number: int) -> bool:
-    return any(step.number == number for step in rank.steps)
-
-
-def _length(rank: RankEvidence, number: int) -> float | None:
-    return next((ended.seconds for ended in rank.last_ended if ended.number == number), None)
 
 
 def _note(

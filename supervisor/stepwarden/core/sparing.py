@@ -42,7 +42,7 @@ def held_up(
     goes_to = step(outcome.state.lifecycle, Trigger.WINDOW_GRANTED)
     outcome.state = replace(outcome.state, lifecycle=goes_to, sentence=text)
     told = {**numbers, "held_up": refusal.why.value, "windows": spared.windows}
-    outcome.note(Kind.RETRY, text, clock.cause, clock.subject, ruling="DEAD", **told)
+    outcome.note(Kind.RETRY, text, clock.cause, clock.subject, **told)
     return spared
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepwarden.core.evidence import Step
-from stepwarden.core.learned import Bounds, Frame, bounds
+from stepwarden.core.learned import Bounds, LearnFrame, bounds
 from stepwarden.core.policy import WorkerPolicy
 from stepwarden.core.usual import Usual
 
@@ -29,9 +29,9 @@ def configured(policy: WorkerPolicy, step: Step) -> Bounds:
     return Bounds(seconds, seconds + policy.window, policy.step_cap(seconds), text)
 
 
-def frame_of(policy: WorkerPolicy) -> Frame:
+def frame_of(policy: WorkerPolicy) -> LearnFrame:
     """What nothing that is learned may leave."""
-    return Frame(policy.window, policy.learn_floor, policy.step.maximum, policy.hard_caps.step)
+    return LearnFrame(policy.window, policy.learn_floor, policy.step.maximum, policy.hard_caps.step)
 
 
 def bounds_of(policy: WorkerPolicy, usual: Usual, step: Step) -> Bounds:

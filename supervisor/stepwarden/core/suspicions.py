@@ -21,8 +21,9 @@ from stepwarden.core.finding import data_of
 from stepwarden.core.governor import Leave, Refusal, always
 from stepwarden.core.lifecycle import Trigger, step
 from stepwarden.core.policy import WorkerPolicy
-from stepwarden.core.sparing import held_up, observed
+from stepwarden.core.sparing import Numbers, held_up, observed
 from stepwarden.core.stacks import Place
+from stepwarden.core.step_ends import is_open, length_of
 from stepwarden.core.verdict import Judgement, Ruling, Suspicion, judge, open_suspicion
 from stepwarden.core.worker import Outcome, WorkerState, die
 
@@ -122,18 +123,13 @@ def _note_false_alarm(
 
 def _still_open(clock: RunningClock, evidence: WorkerEvidence) -> bool:
     """It got more time (a lease, a reload) and goes on."""
-    rank = evidence.ranks.get(clock.subject)
-    if rank is None or clock.step is None:
-        return False
-    return any(open_.number == clock.step.number for open_ in rank.steps)
+    return clock.step is not None and is_open(evidence.ranks.get(clock.subject), clock.step.number)
 
 
 def _length(clock: RunningClock, evidence: WorkerEvidence) -> float | None:
-    rank = evidence.ranks.get(clock.subject)
-    if rank is None or clock.step is None:
+    if clock.step is None:
         return None
-    lengths = {ended.number: ended.seconds for ended in rank.last_ended}
-    return lengths.get(clock.step.number)
+    return length_of(evidence.ranks.get(clock.subject), clock.step.number)
 
 
 def _with_stacks(suspicion: Suspicion, evidence: WorkerEvidence) -> Suspicion:
@@ -196,7 +192,7 @@ def _spared(
 ) -> Suspicion:
     clock = judgement.suspicion.clock
     sample = sample_of(evidence, clock.subject)
-    numbers = _numbers(clock, now) | data_of(judgement.suspicion.finding)
+    numbers = _told(judgement, now)
     if refusal is None:
         return observed(outcome, policy, judgement, sample, now, numbers)
     return held_up(outcome, policy, judgement, sample, refusal, now, numbers)
@@ -242,7 +238,6 @@ def _condemn(
 ) -> None:
     clock = judgement.suspicion.clock
     text = sentences.ruled(judgement, policy.busy_cpu, now) + _seen(judgement.suspicion)
-    percent = judgement.measurement.percent if judgement.measurement else None
     outcome.state = replace(outcome.state, finding=judgement.suspicion.finding)
     die(
         outcome,
@@ -254,20 +249,13 @@ def _condemn(
         clock.subject,
         well_until=well_until(outcome.state, evidence, now),
         then="ending its process tree",
-        ruling=judgement.ruling.value,
-        cpu_percent=percent,
-        windows=judgement.suspicion.windows,
-        longer=judgement.longer,
-        **_stack_data(judgement.suspicion),
-        **_numbers(clock, now),
-        **data_of(judgement.suspicion.finding),
+        **_told(judgement, now),
     )
 
 
 def _grant(outcome: Outcome, policy: WorkerPolicy, judgement: Judgement, now: float) -> None:
     clock = judgement.suspicion.clock
     text = sentences.ruled(judgement, policy.busy_cpu, now) + _seen(judgement.suspicion)
-    percent = judgement.measurement.percent if judgement.measurement else None
     goes_to = step(outcome.state.lifecycle, Trigger.WINDOW_GRANTED)
     outcome.state = replace(outcome.state, lifecycle=goes_to, sentence=text)
     outcome.note(
@@ -275,13 +263,7 @@ def _grant(outcome: Outcome, policy: WorkerPolicy, judgement: Judgement, now: fl
         text,
         clock.cause,
         clock.subject,
-        ruling=judgement.ruling.value,
-        cpu_percent=percent,
-        windows=judgement.suspicion.windows,
-        longer=judgement.longer,
-        **_stack_data(judgement.suspicion),
-        **_numbers(clock, now),
-        **data_of(judgement.suspicion.finding),
+        **_told(judgement, now),
     )
 
 
@@ -311,7 +293,21 @@ def _open_new(
             outcome.note(Kind.SUSPICION, text, clock.cause, clock.subject, **numbers)
 
 
-def _numbers(clock: RunningClock, now: float) -> dict[str, float | str | None]:
+def _told(judgement: Judgement, now: float) -> Numbers:
+    """What the event of a verdict carries, whatever becomes of it."""
+    suspicion, measurement = judgement.suspicion, judgement.measurement
+    return {
+        "ruling": judgement.ruling.value,
+        "cpu_percent": None if measurement is None else measurement.percent,
+        "windows": suspicion.windows,
+        "longer": judgement.longer,
+        **_stack_data(suspicion),
+        **_numbers(suspicion.clock, now),
+        **data_of(suspicion.finding),
+    }
+
+
+def _numbers(clock: RunningClock, now: float) -> Numbers:
     step = clock.step
     return {
         "step": step.number if step else None,

@@ -272,11 +272,8 @@ def _note_silence(
         silent = alive and Deadline.after(heard, allowed).passed(now)
         if silent and name not in outcome.state.silent:
             outcome.state = replace(outcome.state, silent=outcome.state.silent | {name})
-            age = sentences.seconds(elapsed(heard, now))
-            who = sentences.rank_name(name)
-            text = f"no beat of {who} for {age}, but its page moves: its channel is at fault"
             found = Finding(Diagnosis.AGENT_SILENT, silent_channel(name, rank, now), name)
-            outcome.note(Kind.AGENT_SILENT, text, rank=name, **found.data)
+            outcome.note(Kind.AGENT_SILENT, found.sentence, rank=name, **found.data)
         elif not silent and name in outcome.state.silent and elapsed(heard, now) < allowed:
             outcome.state = replace(outcome.state, silent=outcome.state.silent - {name})
             who = sentences.rank_name(name)

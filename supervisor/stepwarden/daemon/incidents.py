@@ -59,7 +59,7 @@ FIND_SECONDS = 2.0
 MARGIN_SECONDS = 1.0
 """So much earlier than it must be, the stacks before a verdict are looked at."""
 
-SHADOW_KINDS = frozenset({"shadow_alarm", "shadow_death"})
+SHADOW_KINDS = frozenset({Kind.SHADOW_ALARM, Kind.SHADOW_DEATH})
 SHADOW_SECONDS = 60.0
 """For shadows the stacks of one worker are looked at no more often than this."""
 
@@ -190,7 +190,7 @@ class Incidents:
         if kept is None:
             kept = self._events[event.worker] = deque(maxlen=KEPT_EVENTS)
         kept.append(recorded)
-        if str(event.kind) in SHADOW_KINDS:
+        if event.kind in SHADOW_KINDS:
             self._shadow(unit)
 
     def follow(self, unit: Unit, outcome: Outcome, now: float) -> None:

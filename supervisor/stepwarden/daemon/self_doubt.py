@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from stepwarden.core.awareness import Doubts
 from stepwarden.core.clocks import Cause
 from stepwarden.core.deadline import elapsed
-from stepwarden.core.facts import Pressure, Stall, stalled_between
+from stepwarden.core.facts import Pressure, fully_stalled
 from stepwarden.core.governor import FEWEST_PARTIES
 from stepwarden.core.lifecycle import LIVE
 from stepwarden.core.policy import AGENT_NONE
@@ -46,15 +46,9 @@ class SelfDoubt:
         if before is None:
             return False
         span = elapsed(before[1], now)
-        memory = _stalled(before[0].memory, after.memory)
-        io = _stalled(before[0].io, after.io)
+        memory = fully_stalled(before[0].memory, after.memory)
+        io = fully_stalled(before[0].io, after.io)
         return span > 0.0 and (memory >= MEMORY_SHARE * span or io >= IO_SHARE * span)
-
-
-def _stalled(before: Stall | None, after: Stall | None) -> float:
-    """Seconds in which all stalled; 0.0 where nobody counts them."""
-    between = stalled_between(before, after)
-    return 0.0 if between is None or between.full is None else between.full
 
 
 def _silence(units: Iterable[Unit], now: float) -> bool:

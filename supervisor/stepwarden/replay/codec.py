@@ -49,18 +49,20 @@ def reading(path: Path) -> Iterator[None]:
 @cache
 def known_classes() -> Mapping[str, type[Any]]:
     """The dataclasses and enums of the core, by name. Names are unique there."""
-    found: dict[str, type[Any]] = {}
+    return {kind.__name__: kind for kind in data_classes()}
+
+
+def data_classes() -> Iterator[type[Any]]:
+    """Every dataclass and enum of the core, each once."""
     for module in pkgutil.iter_modules(stepwarden.core.__path__):
-        members = vars(importlib.import_module(f"stepwarden.core.{module.name}"))
-        for name, member in members.items():
-            if inspect.isclass(member) and _is_data_of_core(member):
-                found[name] = member
-    return found
+        full = f"stepwarden.core.{module.name}"
+        for kind in vars(importlib.import_module(full)).values():
+            if inspect.isclass(kind) and kind.__module__ == full and _is_data(kind):
+                yield kind
 
 
-def _is_data_of_core(kind: type[Any]) -> bool:
-    data = dataclasses.is_dataclass(kind) or issubclass(kind, Enum)
-    return data and kind.__module__.startswith("stepwarden.core.")
+def _is_data(kind: type[Any]) -> bool:
+    return dataclasses.is_dataclass(kind) or issubclass(kind, Enum)
 
 
 Fields = tuple[tuple[str, object], ...]

@@ -25,7 +25,7 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One alarm, death or restart. `at`: monotonic seconds of the daemon that recorded."""
+    """One alarm, death or restart. `at`, `wall` as of what happened."""
 
     at: float
     sort: Sort
@@ -35,6 +35,7 @@ class Mark:
     rank: str
     step: int | None
     sentence: str
+    wall: float | None = None
 
     @property
     def same_thing(self) -> tuple[object, ...]:
@@ -102,6 +103,7 @@ def _mark(told: Happened) -> Mark | None:
         event.rank,
         step if isinstance(step, int) else None,
         event.sentence,
+        told.wall,
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from stepwarden.core import turn as _turn  # noqa: F401  (its function is among the calls)
 from stepwarden.core.burying import buried
 from stepwarden.core.calls import CALLS
+from stepwarden.core.deadline import elapsed
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.lifecycle import LIVE, State
 from stepwarden.core.policy import WorkerPolicy
@@ -29,10 +30,14 @@ _FOR_THE_FILE = frozenset({"judged_anew"})
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """An event, and when: monotonic seconds of the daemon that recorded."""
+    """An event, and when: monotonic seconds of the daemon that recorded, and since 1970.
+
+    `wall` None: nobody knows.
+    """
 
     at: float
     event: Event
+    wall: float | None = None
 
 
 @dataclass(slots=True)
@@ -44,37 +49,52 @@ class Played:
     calls: int = 0
 
 
-class AsRecorded:
-    """Makes the calls of a recording again and compares what comes of them."""
+class _Player:
+    """What both have in common: each daemon of a recording begins afresh."""
 
     def __init__(self) -> None:
         self.states: dict[str, WorkerState] = {}
         self.played = Played()
-        self._run = ""
-        self._fresh: set[str] = set()
+        self._head: Head | None = None
 
-    def take(self, record: Record) -> Outcome | None:
-        """The outcome of a call; None for a record that is none."""
+    def _begin(self, head: Head) -> bool:
+        """The first line of a file; True where it is another daemon's than the one before."""
+        other = self._head is None or head.run != self._head.run
+        if other:
+            self.states.clear()
+        self._head = head
+        return other
+
+    def _happen(self, record: Asked, events: Iterable[Event]) -> None:
+        now, head = instant(record), self._head
+        wall = None if head is None else _wall(head, now)
+        self.played.happened += [Happened(now, event, wall) for event in events]
+
+
+class AsRecorded(_Player):
+    """Makes the calls of a recording again and compares what comes of them."""
+
+    def take(self, record: Record) -> None:
+        """One more record."""
         if isinstance(record, Head):
-            if record.run != self._run:
-                self.states.clear()
-            self._run = record.run
-            return None
-        if isinstance(record, Known):
+            self._begin(record)
+        elif isinstance(record, Known):
             self._know(record)
-            return None
+        else:
+            self._make(record)
+
+    def _make(self, record: Asked) -> None:
         state = self.states.get(record.worker)
         if state is None:
             raise UnreadableError(f"nothing is known of {record.worker} before its first call")
         outcome = make(record, state)
         self.states[record.worker] = outcome.state
         self.played.calls += 1
-        now = instant(record)
-        self.played.happened += [Happened(now, event) for event in outcome.events]
+        self._happen(record, outcome.events)
         if tuple(outcome.events) != record.events:
-            text = f"{record.worker}: {record.name} at {now:.3f} gives {_told(outcome.events)}"
-            self.played.unlike.append(f"{text}; recorded is {_told(record.events)}")
-        return outcome
+            text = f"{record.worker}: {record.name} at {instant(record):.3f} gives"
+            text += f" {_told(outcome.events)}; recorded is {_told(record.events)}"
+            self.played.unlike.append(text)
 
     def _know(self, record: Known) -> None:
         state = self.states.get(record.worker)
@@ -83,21 +103,22 @@ class AsRecorded:
         self.states[record.worker] = record.state
 
 
-class ByOtherRules:
+class ByOtherRules(_Player):
     """Makes the calls again under other policies; workers without one keep theirs."""
 
     def __init__(self, policies: Policies) -> None:
-        self.played = Played()
+        super().__init__()
         self._policies = policies
-        self._states: dict[str, WorkerState] = {}
         self._apart: set[str] = set()
 
     def take(self, record: Record, recorded: Mapping[str, WorkerState]) -> None:
         """One more record; `recorded`: where the workers stand by the recording after it."""
         if isinstance(record, Head):
+            if self._begin(record):
+                self._apart.clear()
             return
         if isinstance(record, Known):
-            self._states.setdefault(record.worker, replace(record.state, former=()))
+            self.states.setdefault(record.worker, replace(record.state, former=()))
             return
         self.played.calls += 1
         there = recorded[record.worker]
@@ -107,7 +128,7 @@ class ByOtherRules:
             self._make(record, there)
 
     def _make(self, record: Asked, there: WorkerState) -> None:
-        state = self._states[record.worker]
+        state = self.states[record.worker]
         outcome = make(self._ruled(record), state)
         self._note(record, outcome)
         if (outcome.state.lifecycle in LIVE) != (there.lifecycle in LIVE):
@@ -123,7 +144,7 @@ class ByOtherRules:
                 self._note(record, buried(state, policy, frozenset(), instant(record), 0.0))
 
     def _meet_again(self, record: Asked, there: WorkerState) -> None:
-        mine = self._states[record.worker]
+        mine = self.states[record.worker]
         given_up = mine.lifecycle is State.FAILED and record.name != "command"
         if there.incarnation <= mine.incarnation or there.lifecycle not in LIVE or given_up:
             return
@@ -135,7 +156,7 @@ class ByOtherRules:
             deaths=mine.deaths,
             false_alarms=mine.false_alarms,
         )
-        self._states[record.worker] = begun
+        self.states[record.worker] = begun
         text = "its next life, as recorded"
         event = Event(
             Kind.TRANSITION,
@@ -145,12 +166,11 @@ class ByOtherRules:
             mine.lifecycle.value,
             there.lifecycle.value,
         )
-        self.played.happened.append(Happened(instant(record), event))
+        self._happen(record, [event])
 
     def _note(self, record: Asked, outcome: Outcome) -> None:
-        now = instant(record)
-        self._states[record.worker] = outcome.state
-        self.played.happened += [Happened(now, event) for event in outcome.events]
+        self.states[record.worker] = outcome.state
+        self._happen(record, outcome.events)
 
     def _ruled(self, record: Asked) -> Asked:
         policy = self._policies.get(record.worker)
@@ -189,6 +209,11 @@ def instant(record: Asked) -> float:
     """When this call was made."""
     now = record.arguments.get("now")
     return now if isinstance(now, float) else 0.0
+
+
+def _wall(head: Head, now: float) -> float:
+    """Seconds since 1970 at `now`, which may lie a moment before the head was written."""
+    return head.wall + elapsed(head.monotonic, now) - elapsed(now, head.monotonic)
 
 
 def _told(events: Iterable[Event]) -> str:
