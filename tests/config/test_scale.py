@@ -5,11 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+import yaml
 from stepwarden.config import ConfigError, load
 from stepwarden.config.sockets import DEFAULT_RUNTIME_DIR, find_admin_socket
+
+T = TypeVar("T")
 
 WORKER = """\
   worker-{n}:
@@ -41,22 +46,29 @@ RICH = (
 )
 
 
+def _cpu_seconds(work: Callable[[], T]) -> tuple[T, float]:
+    """CPU time, since the machine may be shared."""
+    begin = time.process_time()
+    result = work()
+    return result, time.process_time() - begin
+
+
 @pytest.mark.parametrize("worker", [WORKER, RICH], ids=["plain", "rich"])
-def test_a_thousand_workers_check_in_under_two_seconds(worker: str, tmp_path: Path) -> None:
+def test_a_thousand_workers_cost_little_more_than_their_yaml(worker: str, tmp_path: Path) -> None:
+    # Measured: 2.4 and 1.6 times the bare parse by libyaml, which is 0.6 s and 0.9 s.
     secrets = tmp_path / "secrets.env"
     secrets.touch(0o600)
     secrets.write_text("TOKEN=1\n")
     environment = {"SECRETS": str(secrets), "BASE": str(tmp_path)}
     file = tmp_path / "c.yaml"
     lines = [worker.format(n=n, before=f"worker-{n - 1}" if n else "") for n in range(1000)]
-    file.write_text("workers:\n" + "".join(lines))
-    begin = time.process_time()
-    config = load(file, environment, on_this_host=True)
-    seconds = time.process_time() - begin
-    assert len(config.workers) == 1000
+    text = "workers:\n" + "".join(lines)
+    file.write_text(text)
+    bare, reference = _cpu_seconds(lambda: yaml.load(text, yaml.CSafeLoader))
+    config, seconds = _cpu_seconds(lambda: load(file, environment, on_this_host=True))
+    assert len(config.workers) == len(bare["workers"]) == 1000
     assert config.warnings == ()
-    # CPU time, since the machine may be shared.
-    assert seconds < 2.0
+    assert seconds < 6 * reference
 
 
 def test_a_socket_is_found_without_checking_the_rest(tmp_path: Path) -> None:
