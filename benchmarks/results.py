@@ -43,6 +43,12 @@ def at_least(topic: str, what: str, value: float, target: float) -> Result:
     return Result(topic, what, f"{value:.3g}x", f">= {target:g}x", value >= target)
 
 
+def unfinished(benchmark: str, fault: Exception) -> Result:
+    """A benchmark that gave no figure, with its reason on one line."""
+    reason = " ".join(f"{type(fault).__name__}: {fault}".split()).replace("|", "/")
+    return Result(benchmark, "did not finish", reason[:200], "a figure", met=False)
+
+
 def write(results: Sequence[Result]) -> None:
     """Print the table and put it into the docs."""
     rows = ["| topic | what | measured | asked for | |", "|---|---|---|---|---|"]

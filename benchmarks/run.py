@@ -4,13 +4,17 @@
 
 With names, runs only those and writes nothing. A missed target is shown; with --strict it also
 gives exit code 1, which is for a quiet machine: a shared one misses targets for its own reasons.
+A benchmark that could not finish is a missed row with its reason, and the others still run.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import agent_cost
 import crash_to_exec
@@ -51,8 +55,7 @@ def main() -> int:
         if wanted and benchmark.__name__ not in wanted:
             continue
         print(f"... {benchmark.__name__}", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(prefix="sw-") as scratch:
-            found += benchmark.measure(Path(scratch))
+        found += _measured(benchmark)
     if wanted:
         for result in found:
             print(result)
@@ -60,6 +63,17 @@ def main() -> int:
         results.write(found)
     missed = any(result.met is False for result in found)
     return 1 if missed and "--strict" in sys.argv else 0
+
+
+def _measured(benchmark: ModuleType) -> Sequence[results.Result]:
+    """Its rows; one that says why where it did not finish."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="sw-") as scratch:
+            rows: Sequence[results.Result] = benchmark.measure(Path(scratch))
+            return rows
+    except Exception as fault:
+        traceback.print_exc()
+        return [results.unfinished(benchmark.__name__, fault)]
 
 
 def _names(words: list[str]) -> set[str]:
