@@ -37,6 +37,7 @@ CORE_STDLIB = {
     "itertools",
     "math",
     "operator",
+    "statistics",
     "signal",  # the names of signals, for sentences; see CORE_CALLS
     "types",
     "typing",

@@ -45,6 +45,7 @@ COMMAND_LINES = {
     "events --json": ["events", "--json"],
     "events": ["events"],
     "events --follow": ["events", "--follow"],
+    "ledger": ["ledger"],
     "completion": ["completion", "bash"],
     "help": ["help"],
     "help --man": ["help", "--man"],

@@ -120,6 +120,25 @@ def beat(seq: int, cpu: float, steps: int = 0, pid: int = 70) -> BeatFacts:
     )
 
 
+def test_an_alarm_and_its_death_are_scored(stage: Stage) -> None:
+    stage.turn()
+    late: dict[str, float | str] = {
+        "step": 7,
+        "rule": "yaml",
+        "diagnosis": "stopped",
+        "stacks": "wedged",
+    }
+    alarm, death = moved("HEALTHY", "UNHEALTHY", "step"), moved("UNHEALTHY", "DEAD", "step")
+    stage.meter.event(replace(alarm, data={**late, "age": 10.0}))
+    stage.meter.event(replace(death, data={**late, "age": 40.0}))
+    stage.turn()
+    labels = {"cause": "step", "diagnosis": "stopped", "outcome": "confirmed"}
+    for scored, seconds in {"alarm": 10.0, "death": 40.0}.items():
+        told = {"scored": scored, "rule": "yaml"}
+        assert stage.of_a("worker_verdicts_scored_total", **told, **labels) == 1
+        assert stage.of_a("worker_detection_seconds_sum", **told) == seconds
+
+
 def test_events_are_counted_by_worker_and_kind(stage: Stage) -> None:
     stage.turn()
     assert stage.of_a("worker_deaths_total", cause="step") == 0

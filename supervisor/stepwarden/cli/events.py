@@ -60,13 +60,13 @@ def run(options: argparse.Namespace) -> ExitCode:
     show = json_line if options.json else text_line
     shown = 0
     try:
-        for event in _from_daemon(options):
+        for event in from_daemon(options):
             print(show(event), flush=options.follow)
             shown += 1
     except UnreachableError as error:
         if options.follow or shown:
             raise
-        for event in _from_disk(options, error):
+        for event in from_disk(options, error):
             print(show(event))
         return ExitCode.OK
     if options.follow:
@@ -74,7 +74,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _from_daemon(options: argparse.Namespace) -> Iterator[Any]:
+def from_daemon(options: argparse.Namespace) -> Iterator[Any]:
+    """The events that the options ask for, the oldest first. UnreachableError: nobody answers."""
     with connect(options) as client:
         request = client.pb.WatchEventsRequest(
             follow=options.follow,
@@ -96,7 +97,7 @@ def _most(options: argparse.Namespace) -> int:
     return MAX_LIMIT if options.since else DEFAULT_LIMIT
 
 
-def _from_disk(options: argparse.Namespace, silent: UnreachableError) -> list[Any]:
+def from_disk(options: argparse.Namespace, silent: UnreachableError) -> list[Any]:
     """The past as the state directory has it; `silent` says why nobody could be asked."""
     directory = state_directory(options) if options.state_dir is None else Path(options.state_dir)
     if directory is None:

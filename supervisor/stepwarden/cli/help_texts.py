@@ -137,6 +137,17 @@ TEXTS: dict[str, tuple[str, tuple[str, ...], tuple[ExitCode, ...]]] = {
         ),
         (*_ASKING, _E.UNKNOWN_WORKER, _E.ACTION_FAILED),
     ),
+    "ledger": (
+        "Scores each alarm and each death by verdict of the history: confirmed, false or undecided,"
+        " by cause, diagnosis and rule, with the precision and the median times to detect and to"
+        " recover; and says what learn: on would have changed. Without a daemon the state directory"
+        " is read.",
+        (
+            "stepwarden ledger --since 7d",
+            "stepwarden ledger --worker gemma-cpu --json | jq .rows",
+        ),
+        (*_ASKING, _E.UNKNOWN_WORKER),
+    ),
     "start": (
         "Starts a stopped or failed worker, its counters at zero. Returns when its new life has"
         " begun, with --ready when it is HEALTHY.",

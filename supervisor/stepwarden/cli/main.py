@@ -27,6 +27,7 @@ COMMANDS = {
     "top": ("top", "watch all workers live, and stop, start or restart them"),
     "events": ("events", "show what happened, and follow what happens"),
     "incidents": ("incidents", "list, show and export the proof that was kept of incidents"),
+    "ledger": ("ledger", "score each alarm and death: was it right, and how soon"),
     "start": ("control", "start a stopped or failed worker"),
     "stop": ("control", "stop a worker; it stays stopped"),
     "restart": ("control", "stop a worker and start it again"),

@@ -39,6 +39,10 @@ class Kind(StrEnum):
     DAEMON = "daemon"  # the daemon itself started, stopped, had trouble
 
 
+STILL_OPEN = "still_open"
+"""In the data of a FALSE_ALARM: its step has more time and goes on, so nothing is decided."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One line of history. `data` holds numbers and short texts only, ready for JSON."""

@@ -15,7 +15,7 @@ from stepwarden.core.clocks import WORKER, Cause, RunningClock
 from stepwarden.core.deadline import elapsed
 from stepwarden.core.diagnosing import diagnosed, sample_of, suspected
 from stepwarden.core.diagnosis import most_telling
-from stepwarden.core.event import Kind
+from stepwarden.core.event import STILL_OPEN, Kind
 from stepwarden.core.evidence import WorkerEvidence
 from stepwarden.core.finding import data_of
 from stepwarden.core.governor import Leave, Refusal, always
@@ -106,9 +106,10 @@ def _note_false_alarm(
     clock = suspicion.clock
     length = _length(clock, evidence)
     text = sentences.false_alarm(clock, length, now)
+    still_open = _still_open(clock, evidence)
     outcome.note(
         Kind.FALSE_ALARM,
-        sentences.more_time(clock) if _still_open(clock, evidence) else text,
+        sentences.more_time(clock) if still_open else text,
         clock.cause.value,
         clock.subject,
         step=clock.step.number if clock.step else None,
@@ -116,6 +117,7 @@ def _note_false_alarm(
         budget=clock.budget,
         windows=suspicion.windows,
         rule=clock.rule,
+        **({STILL_OPEN: 1} if still_open else {}),
         **({"would_be_dead": 1} if suspicion.would_be_dead else {}),
         **data_of(suspicion.finding),
     )

@@ -8,6 +8,7 @@ from stepwarden.core.event import Event, Kind
 from stepwarden.core.evidence import ProcessId, Step
 from stepwarden.core.lifecycle import LIVE, State
 from stepwarden.core.policy import WorkerPolicy
+from stepwarden.core.scores import Scorebook
 from stepwarden.core.sparing import OBSERVE_RULE
 from stepwarden.daemon.gather import ended_steps
 from stepwarden.daemon.life import RankMemory
@@ -54,6 +55,9 @@ class WorkerMeter:
         self._false_alarms = Counts([self._with(cause=cause) for cause in table.SUSPECTED])
         self._shadow_deaths = Counts([self._with(rule=OBSERVE_RULE)])
         self._diagnoses = Counts()
+        self._scorebook = Scorebook()
+        self._scores = Counts()
+        self._detections = Histograms(table.LONG_SECONDS)
         self._alarm_lengths = Histograms(table.LONG_SECONDS, [self._labels])
         self._durations = Histograms(table.LONG_SECONDS)
         self._intervals = Histograms(table.INTERVAL_SECONDS)
@@ -65,6 +69,8 @@ class WorkerMeter:
             self._false_alarms,
             self._shadow_deaths,
             self._diagnoses,
+            self._scores,
+            self._detections,
             self._alarm_lengths,
             self._durations,
             self._intervals,
@@ -77,6 +83,7 @@ class WorkerMeter:
     def event(self, event: Event) -> None:
         """Count one event of this worker."""
         self._diagnosed(event)
+        self._score(event)
         if event.kind is Kind.TRANSITION:
             way = {"from": event.from_state, "to": event.to_state, "cause": str(event.cause)}
             self._transitions.add(self._with(**way))
@@ -113,6 +120,14 @@ class WorkerMeter:
         diagnosis, verdict = event.data.get("diagnosis"), _verdict(event)
         if isinstance(diagnosis, str) and verdict:
             self._diagnoses.add(self._with(verdict=verdict, diagnosis=diagnosis))
+
+    def _score(self, event: Event) -> None:
+        for score in self._scorebook.take(event):
+            what = {"scored": score.scored.value, "rule": score.rule}
+            told = {**what, "cause": score.cause, "diagnosis": score.diagnosis}
+            self._scores.add(self._with(**told, outcome=score.came_out.value))
+            if score.detected is not None:
+                self._detections.observe(self._with(**what), score.detected)
 
     def _with(self, **labels: str) -> str:
         return f"{self._labels},{labelled(**labels)}"

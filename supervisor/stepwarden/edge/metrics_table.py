@@ -247,6 +247,25 @@ WORKER_TALLIES = (
         "diagnosis",
     ),
     _worker(
+        "worker_verdicts_scored_total",
+        COUNTER,
+        "Alarms and deaths, also those that only would have been, by how they came out: confirmed,"
+        " false or undecided (docs/ledger.md).",
+        "scored",
+        "rule",
+        "cause",
+        "diagnosis",
+        "outcome",
+    ),
+    _worker(
+        "worker_detection_seconds",
+        HISTOGRAM,
+        "From the begin of what was late to the alarm or death, counted when it is scored.",
+        "scored",
+        "rule",
+        bounds=LONG_SECONDS,
+    ),
+    _worker(
         "worker_false_alarm_duration_seconds",
         HISTOGRAM,
         "How long what was taken for late took in the end; for a step, the step from its begin.",
