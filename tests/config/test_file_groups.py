@@ -99,4 +99,5 @@ def test_a_chain_of_a_thousand_is_followed() -> None:
         f"  w{n}: {{backend: cpu, command: [x], needs: [w{(n + 1) % 1000}]}}\n" for n in range(1000)
     )
     (message,) = errors(f"workers:\n{lines}").values()
-    assert message.count(" -> ") == 1000
+    assert "none of these could ever start: w0 -> w1 -> w2 -> " in message
+    assert "... (accepted: " in message  # a line of 10 000 characters would help nobody

@@ -75,6 +75,17 @@ def check_told(error: ConfigError) -> None:
     assert error.identity
 
 
+@pytest.mark.parametrize("mark", ["x", "\u00e9"])
+def test_a_value_of_any_length_makes_a_line_of_bounded_length(tmp_path: Path, mark: str) -> None:
+    file = tmp_path / "c.yaml"
+    host = "127.0.0." + mark * 5000
+    workers = "workers: {w: {command: [x], backend: cpu}}"
+    file.write_text(f"""supervisor: {{health: {{listen: ["{host}:1"]}}}}\n{workers}\n""")
+    with pytest.raises(ConfigError) as caught:
+        load_file(file, {})
+    check_told(caught.value)
+
+
 def test_the_samples_are_many_and_some_of_them_load(tmp_path: Path) -> None:
     assert len(SAMPLES) > 60
     loaded = 0

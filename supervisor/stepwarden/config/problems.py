@@ -15,6 +15,8 @@ Path = tuple[str | int, ...]
 """Where in the file: keys and positions in lists, from the top."""
 
 _SHOWN_STEP_CHARACTERS = 80
+_MESSAGE_CHARACTERS = 800
+"""A message that quotes a value at its full length is cut here: one line has to stay readable."""
 
 MAX_PROBLEMS = 200
 """So many errors, and so many warnings, are told of; the rest would only bury these."""
@@ -41,7 +43,8 @@ class Problem:
         hints = [f"did you mean {self.suggestion}?"] if self.suggestion else []
         hints += [f"accepted: {self.accepted}"] if self.accepted else []
         tail = f" ({' '.join(hints)})" if hints else ""
-        return printable(f"{self.file}{place}: {self.severity}: {path}{self.message}{tail}")
+        start = printable(f"{self.file}{place}: {self.severity}: {path}")
+        return f"{start}{_cut(printable(self.message))}{printable(tail)}"
 
     def as_json(self) -> dict[str, str | int | None]:
         """The same as a JSON object."""
@@ -51,10 +54,16 @@ class Problem:
             "line": self.line,
             "column": self.column,
             "path": self.path,
-            "message": self.message,
+            "message": _cut(self.message),
             "accepted": self.accepted or None,
             "did_you_mean": self.suggestion or None,
         }
+
+
+def _cut(message: str) -> str:
+    if len(message) <= _MESSAGE_CHARACTERS:
+        return message
+    return message[:_MESSAGE_CHARACTERS] + "..."
 
 
 class ConfigError(StepwardenError):
