@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,12 +40,9 @@ def home() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="sw-") as name:
         directory = Path(name)
         clock = SystemClock()
-        with open_store(directory / "alive") as store:
+        with open_store(directory) as store:
             for event in HISTORY:
                 store.journal.append(event, clock.monotonic(), clock.wall())
-            assert durable(store)
-        shutil.copytree(directory / "alive" / "state", directory / "state")
-        with open_store(directory / "fresh") as store:
             assert durable(store)
         yield directory
 
