@@ -13,7 +13,7 @@ from typing import Any
 from stepwarden.cli.arguments import path as path_argument
 from stepwarden.cli.client import add_connection_arguments, connect, state_directory
 from stepwarden.cli.output import complain
-from stepwarden.cli.since import ACCEPTED, since
+from stepwarden.cli.since import add_since_argument
 from stepwarden.cli.texts import as_json, event_dict, plain
 from stepwarden.core.event import Kind
 from stepwarden.errors import ExitCode, RefusedError, UnreachableError
@@ -35,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND[,KIND]",
         help=f"of these kinds only: {', '.join(Kind)}",
     )
-    parser.add_argument(
-        "--since", type=since, default=0.0, metavar="WHEN", help=f"not before: {ACCEPTED}"
-    )
+    add_since_argument(parser)
     parser.add_argument(
         "--limit",
         type=_limit,
@@ -46,13 +44,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f" {MAX_LIMIT})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    add_state_directory_argument(parser)
+    add_connection_arguments(parser)
+
+
+def add_state_directory_argument(parser: argparse.ArgumentParser) -> None:
+    """Where `from_disk` reads."""
     parser.add_argument(
         "--state-dir",
         type=path_argument,
         metavar="DIR",
         help="where to read while no daemon answers (default: the one of --config)",
     )
-    add_connection_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> ExitCode:

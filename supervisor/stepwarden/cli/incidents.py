@@ -17,7 +17,7 @@ from typing import Any
 from stepwarden.cli.arguments import path as path_argument
 from stepwarden.cli.client import add_connection_arguments, connect, state_directory
 from stepwarden.cli.output import OutputError, complain
-from stepwarden.cli.since import ACCEPTED, since
+from stepwarden.cli.since import add_since_argument
 from stepwarden.cli.texts import as_json, plain, table
 from stepwarden.errors import (
     ExitCode,
@@ -50,9 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of export: a new file, or - for standard output (default: ID.tar.gz)",
     )
     parser.add_argument("--worker", default="", metavar="NAME", help="of this worker only")
-    parser.add_argument(
-        "--since", type=since, default=0.0, metavar="WHEN", help=f"not before: {ACCEPTED}"
-    )
+    add_since_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
         "--state-dir",

@@ -12,10 +12,9 @@ from dataclasses import asdict
 from typing import Any
 
 from stepwarden.cli import events
-from stepwarden.cli.arguments import path as path_argument
 from stepwarden.cli.client import add_connection_arguments
 from stepwarden.cli.output import complain
-from stepwarden.cli.since import ACCEPTED, since
+from stepwarden.cli.since import add_since_argument
 from stepwarden.cli.texts import as_json, plain, table
 from stepwarden.core.event import Event, Kind
 from stepwarden.core.ledger import LearnedChange, LedgerRow, learned_change, rows
@@ -49,16 +48,9 @@ _HEADER = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `ledger`."""
     parser.add_argument("--worker", default="", metavar="NAME", help="of this worker only")
-    parser.add_argument(
-        "--since", type=since, default=0.0, metavar="WHEN", help=f"not before: {ACCEPTED}"
-    )
+    add_since_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument(
-        "--state-dir",
-        type=path_argument,
-        metavar="DIR",
-        help="where to read while no daemon answers (default: the one of --config)",
-    )
+    events.add_state_directory_argument(parser)
     parser.set_defaults(follow=False, kind=list(KINDS), limit=events.MAX_LIMIT)
     add_connection_arguments(parser)
 

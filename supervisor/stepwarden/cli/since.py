@@ -19,6 +19,13 @@ ACCEPTED = (
 )
 
 
+def add_since_argument(parser: argparse.ArgumentParser) -> None:
+    """`--since WHEN`: seconds since 1970, 0.0 where it is not given."""
+    parser.add_argument(
+        "--since", type=since, default=0.0, metavar="WHEN", help=f"not before: {ACCEPTED}"
+    )
+
+
 def since(text: str) -> float:
     """Seconds since 1970; without a zone the text is read in this host's."""
     present = SystemClock().wall()
